@@ -1,0 +1,70 @@
+"""How a job ends when something goes wrong: all ranks together, within seconds, with one reason shown."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+
+EXIT_USER_ERROR = 2
+EXIT_BUG = 1
+# A mistake common to all ranks is told by rank 0 alone: the others wait this long for its abort to reach them.
+GRACE_S = 1.0
+
+
+class UserError(Exception):
+    """A user's mistake, told in one line: what was wrong, with which value, what would be right."""
+
+
+def launched_rank() -> tuple[int, int]:
+    """(rank, size) that the launcher gave this process, (0, 1) without one; does not start MPI."""
+    environment = os.environ
+    for rank, size in (
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+        ("PMIX_RANK", "OMPI_COMM_WORLD_SIZE"),
+        ("PMI_RANK", "PMI_SIZE"),
+    ):
+        if rank in environment and size in environment:
+            return int(environment[rank]), int(environment[size])
+    return 0, 1
+
+
+@contextlib.contextmanager
+def ending_all_ranks() -> Iterator[None]:
+    """Run a block so that an exception on any rank ends the whole job (exit 2 for a UserError, else 1).
+
+    A UserError is printed as one line, any other exception with its traceback and rank. Without MPI started, or on
+    one rank, the process alone exits.
+    """
+    try:
+        yield
+    except SystemExit:
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever it was, the other ranks must not wait for this one
+        _end(error)
+
+
+def _end(error: BaseException) -> None:
+    rank, size = launched_rank()
+    if isinstance(error, KeyboardInterrupt):
+        status, message = 130, "interrupted"
+    elif isinstance(error, UserError):
+        status, message = EXIT_USER_ERROR, f"error: {error}"
+    else:
+        status, message = EXIT_BUG, "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        if size > 1:
+            message = f"rank {rank} of {size} failed:\n{message}"
+    mpi = sys.modules.get("mpi4py.MPI")
+    together = size > 1 and mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized()
+    if rank != 0 and isinstance(error, UserError):
+        if not together:  # found before ranks start work: rank 0 finds it too and says it
+            raise SystemExit(status)
+        time.sleep(GRACE_S)
+    print(message.rstrip(), file=sys.stderr, flush=True)
+    if together:
+        sys.stdout.flush()
+        mpi.COMM_WORLD.Abort(status)
+    raise SystemExit(status)

@@ -1,0 +1,57 @@
+#!/bin/sh
+# Makes .venv, whole or not at all. PYTHON names the interpreter where the choice matters.
+#
+# The stamp .venv/whole is written last and holds a checksum of everything the environment was made from, so
+# an interrupted set-up is taken for what it is and made again, and one that fits is left alone.
+set -eu
+cd "$(dirname "$0")/.."
+
+EXTRAS=mpi,digits,report,dev
+STAMP=.venv/whole
+
+usable() { # a Python that answers, is 3.10 or 3.9, and can make an environment (a pyenv shim may refuse to run)
+    "$1" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info[:2] not in ((3, 10), (3, 9)))' >/dev/null 2>&1
+}
+
+find_python() {
+    if [ -n "${PYTHON:-}" ] && usable "$PYTHON"; then
+        command -v "$PYTHON"
+        return
+    fi
+    for version in 3.10 3.9; do
+        for candidate in "python$version" \
+            "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"$version"*/bin/python \
+            "$HOME"/.local/share/uv/python/cpython-"$version"*/bin/python3 \
+            /opt/python*"$version"*/bin/python3 /usr/local/bin/"python$version"; do
+            if usable "$candidate"; then
+                command -v "$candidate"
+                return
+            fi
+        done
+    done
+    for candidate in python3 python; do
+        if usable "$candidate"; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    echo "error: no usable Python 3.9 or 3.10 found, the versions nnabla has wheels for (3.11 and newer have none);" \
+        "install one with 'pyenv install 3.10' or 'uv python install 3.10' and run make again" >&2
+    return 1
+}
+
+mkdir -p .venv
+exec 9<.venv
+flock 9 # two makes at once: the second waits, then finds the work done
+
+wanted=$(cat setup.py tools/setup.sh constraints/*.txt | cksum)
+[ "$(cat "$STAMP" 2>/dev/null)" != "$wanted" ] || exit 0
+
+python=$(find_python)
+echo "setting up .venv with $("$python" --version) ($python)"
+find .venv -mindepth 1 -delete
+"$python" -m venv .venv
+version=$(.venv/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+.venv/bin/python -m pip install --quiet --disable-pip-version-check \
+    --constraint "constraints/python$version.txt" --editable ".[$EXTRAS]"
+echo "$wanted" >"$STAMP"
