@@ -1,10 +1,10 @@
 """Runs a plan over groups of ranks.
 
-    plan      lane 0: reduce_scatter x, all_reduce y, all_gather x        what the papers draw
-    steps     reduce_scatter ranks (4, 5, 6, 7) on elements 0 to 4000     what it means for this rank
-              all_reduce     ranks (1, 5, 9)    on elements 1000 to 2000
-              all_gather     ranks (4, 5, 6, 7) on elements 0 to 4000
-    prepared  a function for each step, bound to one buffer               what runs, again and again
+plan      lane 0: reduce_scatter x, all_reduce y, all_gather x        what the papers draw
+steps     reduce_scatter ranks (4, 5, 6, 7) on elements 0 to 4000     what it means for this rank
+          all_reduce     ranks (1, 5, 9)    on elements 1000 to 2000
+          all_gather     ranks (4, 5, 6, 7) on elements 0 to 4000
+prepared  a function for each step, bound to one buffer               what runs, again and again
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nnabla_torus.collectives.mpi import MpiCollectives
 from nnabla_torus.plan import Op, Plan, split
 
 # Makes the collectives of a group out of a communicator of its ranks, which it then owns.
-MakeCollectives = Callable[[MPI.Intracomm], Collectives]
+MakeCollectives = Callable[[MPI.Comm], Collectives]
 
 
 @dataclass(frozen=True)
@@ -41,22 +41,21 @@ class Step:
 
 
 def steps(plan: Plan, rank: int, count: int) -> list[Step]:
-    """Return what `rank` does for a buffer of `count` elements, lane after lane; phases without company are left out."""
+    """Return what `rank` does for a buffer of `count` elements, lane after lane, phases without company left out."""
     found = []
     coordinates = plan.grid.coordinates(rank)
-    for number, (lane, (start, stop)) in enumerate(zip(plan.lanes, plan.offsets(count))):
-        scattered = []  # the segments to which all-gathers return, innermost last
+    for number, (lane, segment) in enumerate(zip(plan.lanes, plan.offsets(count))):
+        held = [segment]  # what this rank works on is the last; all-gathers return to those before
         for phase in lane.phases:
             if not phase.takes_part(coordinates):
                 continue
             members = plan.grid.group(rank, phase.axis)
             if phase.op is Op.ALL_GATHER:
-                start, stop = scattered.pop()
+                held.pop()
             if len(members) > 1:
-                found.append(Step(phase.op, number, phase.axis, members, start, stop))
+                found.append(Step(phase.op, number, phase.axis, members, *held[-1]))
             if phase.op is Op.REDUCE_SCATTER:
-                scattered.append((start, stop))
-                start, stop = split(start, stop, len(members))[members.index(rank)]
+                held.append(split(*held[-1], len(members))[members.index(rank)])
     return found
 
 
@@ -67,7 +66,7 @@ class AllReduce:
     communicators that it uses are its own. Raises ValueError unless the plan's grid has as many ranks as `comm`.
     """
 
-    def __init__(self, plan: Plan, comm: MPI.Intracomm, make_collectives: MakeCollectives = MpiCollectives) -> None:
+    def __init__(self, plan: Plan, comm: MPI.Comm, make_collectives: MakeCollectives = MpiCollectives) -> None:
         if plan.grid.size != comm.Get_size():
             raise ValueError(f"{plan.name} on {plan.grid} is for {plan.grid.size} ranks, not {comm.Get_size()}")
         self.plan = plan

@@ -24,7 +24,6 @@ def launched_rank() -> tuple[int, int]:
     environment = os.environ
     for rank, size in (
         ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-        ("PMIX_RANK", "OMPI_COMM_WORLD_SIZE"),
         ("PMI_RANK", "PMI_SIZE"),
     ):
         if rank in environment and size in environment:
@@ -43,7 +42,7 @@ def ending_all_ranks() -> Iterator[None]:
         yield
     except SystemExit:
         raise
-    except BaseException as error:  # noqa: BLE001 - whatever it was, the other ranks must not wait for this one
+    except BaseException as error:  # whatever it was, the other ranks must not wait for this one
         _end(error)
 
 
@@ -64,7 +63,7 @@ def _end(error: BaseException) -> None:
             raise SystemExit(status)
         time.sleep(GRACE_S)
     print(message.rstrip(), file=sys.stderr, flush=True)
-    if together:
+    if together and mpi is not None:
         sys.stdout.flush()
         mpi.COMM_WORLD.Abort(status)
     raise SystemExit(status)

@@ -85,7 +85,9 @@ def parse_grid(text: str, size: int, ranks_per_host: Sequence[int] = ()) -> Grid
         raise UserError(f"grid {text!r} is not a grid; write auto, or lengths as in 2x3, farthest axis first")
     grid = Grid(tuple(map(int, text.split("x"))))
     if grid.size != size:
-        raise UserError(f"grid {text} needs {grid.size} ranks but there are {size}; write a grid whose product is {size}")
+        raise UserError(
+            f"grid {text} needs {grid.size} ranks but there are {size}; write a grid whose product is {size}"
+        )
     return grid
 
 

@@ -80,7 +80,9 @@ class Plan:
 
     def __post_init__(self) -> None:
         if sum(lane.share for lane in self.lanes) != 1:
-            raise ValueError(f"the lanes of {self.name} share {sum(lane.share for lane in self.lanes)} of a buffer, not 1")
+            raise ValueError(
+                f"the lanes of {self.name} share {sum(lane.share for lane in self.lanes)} of a buffer, not 1"
+            )
 
     def offsets(self, count: int) -> list[tuple[int, int]]:
         """Return each lane's (start, stop) in a buffer of `count` elements."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nnabla_torus.plan import Op, Phase, Plan, split
+from nnabla_torus.plan import Phase, Plan, split
 
 
 class PlanError(ValueError):

@@ -11,7 +11,7 @@ from nnabla_torus.collectives import Pieces, Start
 class MpiCollectives:
     """Collectives of the ranks of one MPI communicator, which must be this object's alone."""
 
-    def __init__(self, comm: MPI.Intracomm) -> None:
+    def __init__(self, comm: MPI.Comm) -> None:
         self.comm = comm
         self.rank: int = comm.Get_rank()
         self.size: int = comm.Get_size()

@@ -11,7 +11,18 @@ from pathlib import Path
 
 BIN = Path(sys.executable).parent
 PROGRAMS = Path(__file__).parent / "programs"
-OPTIONS = "--map-by :OVERSUBSCRIBE --bind-to none --mca mpi_yield_when_idle 1 --mca osc ^ucx".split()
+OPTIONS = [
+    "--map-by",
+    ":OVERSUBSCRIBE",
+    "--bind-to",
+    "none",
+    "--mca",
+    "mpi_yield_when_idle",
+    "1",
+    "--mca",
+    "osc",
+    "^ucx",
+]
 ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",

@@ -38,7 +38,9 @@ def main():
                     expected = sum(values(other, count, "int64") for other in range(size))
                     start = all_reduce.prepare(buffer)
                     start()
-                    np.testing.assert_array_equal(buffer, expected.astype(dtype), f"{algorithm} {shape} {count} {dtype}")
+                    np.testing.assert_array_equal(
+                        buffer, expected.astype(dtype), f"{algorithm} {shape} {count} {dtype}"
+                    )
                     start()  # prepared once, started again
                     np.testing.assert_array_equal(buffer, (size * expected).astype(dtype))
                     runs += 1
