@@ -160,7 +160,7 @@ class MpiCommunicator:
         MPI.COMM_WORLD.Abort(1)
 
     def allocate(self, count: int, dtype: np.dtype) -> nn.NdArray:
-        """Return a flat array of zeros for `prepare`. Write zeros through `data`: its `zero()` would free the memory."""
+        """Return a flat array of zeros for `prepare`; write to it through `data`, since its `zero()` would free it."""
         buffer = nn.NdArray((count,))
         buffer.cast(dtype)
         buffer.data[:] = 0
