@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 EXIT_USER_ERROR = 2
 EXIT_BUG = 1
-# A mistake common to all ranks is told by rank 0 alone: the others wait this long for its abort to reach them.
+# What fails on all ranks is told by rank 0 alone: the others wait this long for its abort to reach them.
 GRACE_S = 1.0
 
 
@@ -58,8 +58,8 @@ def _end(error: BaseException) -> None:
             message = f"rank {rank} of {size} failed:\n{message}"
     mpi = sys.modules.get("mpi4py.MPI")
     together = size > 1 and mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized()
-    if rank != 0 and isinstance(error, UserError):
-        if not together:  # found before ranks start work: rank 0 finds it too and says it
+    if rank != 0:
+        if isinstance(error, UserError) and not together:  # found before ranks start work: rank 0 says it
             raise SystemExit(status)
         time.sleep(GRACE_S)
     print(message.rstrip(), file=sys.stderr, flush=True)

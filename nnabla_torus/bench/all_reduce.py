@@ -66,14 +66,14 @@ def line(result: Result) -> str:
     )
 
 
-def plans(comm: MPI.Comm, algorithms: Sequence[str], grid: str) -> dict[str, Plan]:
-    """Return the plan of each algorithm on these ranks; raises UserError for an unknown name or a grid that is unfit."""
+def make_plans(comm: MPI.Comm, algorithms: Sequence[str], grid: str) -> dict[str, Plan]:
+    """Return each algorithm's plan on these ranks; raises UserError for an unknown name or a grid that does not fit."""
     for name in algorithms:
         if name not in NAMES:
             raise UserError(f"--algorithms: {name!r} is unknown; choose from {', '.join(NAMES)}")
     hosts = comm.allgather(MPI.Get_processor_name())
     chosen = parse_grid(grid, comm.Get_size(), ranks_per_host(hosts))
-    return {name: make_plan("native" if name == LIBRARY else name, chosen) for name in plans}
+    return {name: make_plan("native" if name == LIBRARY else name, chosen) for name in algorithms}
 
 
 def run(
@@ -85,14 +85,9 @@ def run(
     warmup: int,
     check: bool,
 ) -> Iterator[Result]:
-    """Yield a result for every size in bytes and every algorithm; all ranks of `comm` run this and get the same.
-
-    Raises UserError for a grid that does not fit.
-    """
+    """Yield a result for every size in bytes and every plan; all ranks of `comm` run this and get the same."""
     rank, size = comm.Get_rank(), comm.Get_size()
-    hosts = comm.allgather(MPI.Get_processor_name())
-    chosen = parse_grid(grid, size, ranks_per_host(hosts))
-    runners = {name: AllReduce(make_plan("native" if name == LIBRARY else name, chosen), comm) for name in plans}
+    runners = {name: AllReduce(plan, comm) for name, plan in plans.items()}
     for bytes_wanted in sizes:
         count = bytes_wanted // np.dtype(dtype).itemsize
         buffer = np.empty(count, dtype)

@@ -63,7 +63,7 @@ def bench(
     if json_file and not json_file.parent.is_dir():
         raise UserError(f"--json {json_file}: there is no folder {json_file.parent}; make it first")
     comm = MPI.COMM_WORLD
-    plans = measure.plans(comm, names, grid)
+    plans = measure.make_plans(comm, names, grid)
     surroundings = measure.environment(comm)
     leads = comm.Get_rank() == 0
     if leads:
