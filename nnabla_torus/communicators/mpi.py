@@ -131,7 +131,7 @@ class MpiCommunicator:
         arrays = _listed(ndarray_list)
         self._agree(comm, f"all_gather on {group!r}", [ndarray, *arrays])
         _one_dtype_and_size("all_gather", ndarray, arrays, comm.Get_size())
-        gathered = np.empty(ndarray.size * comm.Get_size(), ndarray.dtype)
+        gathered = np.empty(ndarray.size * comm.Get_size(), _dtype(ndarray))
         comm.Allgather(_pack([ndarray]), gathered)
         _unpack(gathered, arrays)
 
@@ -146,7 +146,7 @@ class MpiCommunicator:
         arrays = _listed(ndarray_list)
         self._agree(comm, f"reduce_scatter division={division} on {group!r}", [ndarray, *arrays])
         _one_dtype_and_size("reduce_scatter", ndarray, arrays, comm.Get_size())
-        piece = np.empty(ndarray.size, ndarray.dtype)
+        piece = np.empty(ndarray.size, _dtype(ndarray))
         comm.Reduce_scatter_block(_pack(arrays), piece, MPI.SUM)
         _divide(piece, comm.Get_size() if division else 1)
         _unpack(piece, [ndarray])
@@ -243,16 +243,24 @@ def _listed(data: Arrays) -> list[nn.NdArray]:
     return [data] if isinstance(data, nn.NdArray) else list(data)
 
 
+def _dtype(array: nn.NdArray) -> np.dtype:
+    """Return an array's dtype; float32, nnabla's default, for one that was never used."""
+    try:
+        return np.dtype(array.dtype)
+    except RuntimeError:
+        return np.dtype(np.float32)
+
+
 def _described(arrays: Sequence[nn.NdArray]) -> str:
     if len(arrays) == 1:
-        return f"{arrays[0].size} {np.dtype(arrays[0].dtype)}"
-    return f"{len(arrays)} arrays: " + ", ".join(f"{array.size} {np.dtype(array.dtype)}" for array in arrays)
+        return f"{arrays[0].size} {_dtype(arrays[0])}"
+    return f"{len(arrays)} arrays: " + ", ".join(f"{array.size} {_dtype(array)}" for array in arrays)
 
 
 def _by_dtype(arrays: Sequence[nn.NdArray]) -> list[list[nn.NdArray]]:
     packets: dict[np.dtype, list[nn.NdArray]] = {}
     for array in arrays:
-        packets.setdefault(np.dtype(array.dtype), []).append(array)
+        packets.setdefault(_dtype(array), []).append(array)
     return list(packets.values())
 
 
@@ -284,6 +292,6 @@ def _one_dtype_and_size(call: str, piece: nn.NdArray, whole: Sequence[nn.NdArray
             f"{call}: the list holds {total} elements, the array {piece.size}; {members} members need "
             f"{piece.size * members} in the list"
         )
-    dtypes = sorted({str(np.dtype(array.dtype)) for array in [piece, *whole]})
+    dtypes = sorted({str(_dtype(array)) for array in [piece, *whole]})
     if len(dtypes) > 1:
         raise ValueError(f"{call}: arrays of {' and '.join(dtypes)}; all must have one dtype")
