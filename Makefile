@@ -27,7 +27,8 @@ train: setup
 bench: setup
 	$(MPIRUN) -n $(RANKS) .venv/bin/nnabla-torus bench
 
-test: setup
+test:
+	@tools/setup.sh dali
 	.venv/bin/python -m pytest
 
 lint: setup

@@ -17,7 +17,9 @@ EXTRAS = {
     "system-mpi": ["mpi4py>=4.0"],
     "digits": ["scikit-learn>=1.5"],
     "report": ["matplotlib>=3.8"],
-    "dali": ["nvidia-dali-cuda120"],
+    # ImageNet from files: DALI decodes, Pillow checks, mends and draws files, SciPy reads the devkit's meta.mat.
+    # DALI is over 400 MB and also runs without a GPU; 2.x needs Python 3.10, 1.53 is the last for 3.9.
+    "dali": ["nvidia-dali-cuda120>=1.53", "pillow>=10", "scipy>=1.11"],
     "cuda120": ["nnabla-ext-cuda120==1.39.0"],
 }
 EXTRAS["dev"] = [

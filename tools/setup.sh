@@ -1,12 +1,14 @@
 #!/bin/sh
-# Makes .venv, whole or not at all. PYTHON names the interpreter where the choice matters.
+# Makes .venv, whole or not at all. PYTHON names the interpreter where the choice matters; `tools/setup.sh dali`
+# also installs DALI, over 400 MB, which only reading ImageNet needs.
 #
-# The stamp .venv/whole is written last and holds a checksum of everything the environment was made from, so
-# an interrupted set-up is taken for what it is and made again, and one that fits is left alone.
+# The stamp .venv/whole is written last and holds a checksum of everything the environment was made from and what
+# it has, so an interrupted set-up is taken for what it is and made again, and one that fits is left alone.
 set -eu
 cd "$(dirname "$0")/.."
 
-EXTRAS=mpi,digits,report,dev
+BASE=mpi,digits,report,dev
+EXTRAS=$BASE${1:+,$1}
 STAMP=.venv/whole
 
 usable() { # a Python that answers, is 3.10 or 3.9, and can make an environment (a pyenv shim may refuse to run)
@@ -45,7 +47,9 @@ exec 9<.venv
 flock 9 # two makes at once: the second waits, then finds the work done
 
 wanted=$(cat setup.py tools/setup.sh constraints/*.txt | cksum)
-[ "$(cat "$STAMP" 2>/dev/null)" != "$wanted" ] || exit 0
+case "$(cat "$STAMP" 2>/dev/null)" in
+"$wanted $EXTRAS" | "$wanted $EXTRAS,"*) exit 0 ;; # an environment that has more than asked for also fits
+esac
 
 python=$(find_python)
 echo "setting up .venv with $("$python" --version) ($python)"
@@ -54,4 +58,4 @@ find .venv -mindepth 1 -delete
 version=$(.venv/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 .venv/bin/python -m pip install --quiet --disable-pip-version-check \
     --constraint "constraints/python$version.txt" --editable ".[$EXTRAS]"
-echo "$wanted" >"$STAMP"
+echo "$wanted $EXTRAS" >"$STAMP"
