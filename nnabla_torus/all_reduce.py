@@ -1,26 +1,56 @@
 """Runs a plan over groups of ranks.
 
-plan      lane 0: reduce_scatter x, all_reduce y, all_gather x        what the papers draw
-steps     reduce_scatter ranks (4, 5, 6, 7) on elements 0 to 4000     what it means for this rank
-          all_reduce     ranks (1, 5, 9)    on elements 1000 to 2000
-          all_gather     ranks (4, 5, 6, 7) on elements 0 to 4000
-prepared  a function for each step, bound to one buffer               what runs, again and again
+    plan      lane 0: reduce_scatter x, all_reduce y, all_gather x        what the papers draw
+    steps     reduce_scatter ranks (4, 5, 6, 7) on elements 0 to 4000     what it means for this rank
+              all_reduce     ranks (1, 5, 9)    on elements 1000 to 2000
+              all_gather     ranks (4, 5, 6, 7) on elements 0 to 4000
+    prepared  a function for each step, bound to one buffer               what runs, again and again
+
+Each group of ranks has its own means: ranks of one host share memory, ranks of several send messages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from mpi4py import MPI
 
 from nnabla_torus.collectives import Collectives, Pieces, Start
+from nnabla_torus.collectives.memory import Memory, MemoryUnavailable
 from nnabla_torus.collectives.mpi import MpiCollectives
+from nnabla_torus.collectives.shared_memory import SharedMemoryCollectives
+from nnabla_torus.collectives.steps import HalvingCollectives, RingCollectives
+from nnabla_torus.failure import UserError
 from nnabla_torus.plan import Op, Plan, split
 
-# Makes the collectives of a group out of a communicator of its ranks, which it then owns.
-MakeCollectives = Callable[[MPI.Comm], Collectives]
+SHARED_MEMORY = "shared_memory"
+
+# What ranks on several hosts, or on one that cannot share memory, have: "library" is MPI's own collectives.
+BY_MESSAGES: Mapping[str, Callable[[MPI.Comm], MpiCollectives]] = MappingProxyType(
+    {"library": MpiCollectives, "ring": RingCollectives, "halving": HalvingCollectives}
+)
+
+
+@dataclass(frozen=True)
+class Means:
+    """How the groups of a plan exchange: those `inside` one host, and those `between` hosts.
+
+    `inside` is "shared_memory" or one of `BY_MESSAGES`, `between` one of `BY_MESSAGES`. Raises UserError for others.
+    """
+
+    inside: str = SHARED_MEMORY
+    between: str = "library"
+
+    def __post_init__(self) -> None:
+        for where, given, allowed in (
+            ("inside", self.inside, [SHARED_MEMORY, *BY_MESSAGES]),
+            ("between", self.between, [*BY_MESSAGES]),
+        ):
+            if given not in allowed:
+                raise UserError(f"means {where} hosts {given!r} is unknown; choose one of {', '.join(allowed)}")
 
 
 @dataclass(frozen=True)
@@ -62,27 +92,99 @@ def steps(plan: Plan, rank: int, count: int) -> list[Step]:
 class AllReduce:
     """A plan on the ranks of an MPI communicator, ready to sum buffers in place.
 
-    Every rank makes one, with the same plan, at the same time; so are `prepare` and what it returns called. The
-    communicators that it uses are its own. Raises ValueError unless the plan's grid has as many ranks as `comm`.
+    Every rank makes one, with the same arguments, at the same time; its methods and what they return are called by all
+    ranks likewise. The communicators that it uses are its own. Where ranks of a host should share memory but cannot,
+    `why_not_shared` holds the reason and the library's collectives stand in. Raises ValueError unless the plan's grid
+    has as many ranks as `comm`.
     """
 
-    def __init__(self, plan: Plan, comm: MPI.Comm, make_collectives: MakeCollectives = MpiCollectives) -> None:
+    def __init__(self, plan: Plan, comm: MPI.Comm, means: Means | None = None) -> None:
         if plan.grid.size != comm.Get_size():
             raise ValueError(f"{plan.name} on {plan.grid} is for {plan.grid.size} ranks, not {comm.Get_size()}")
         self.plan = plan
         self.rank: int = comm.Get_rank()
-        coordinates = plan.grid.coordinates(self.rank)
+        self.means = means or Means()
+        self.why_not_shared = ""
         self._groups: dict[tuple[int, int], Collectives] = {}
+        self._sharing: list[SharedMemoryCollectives] = []
+        self._opened: list[Memory] = []
+        self._window: Memory | None = None
+        hosts = hosts_of(comm)
+        coordinates = plan.grid.coordinates(self.rank)
         for number, lane in enumerate(plan.lanes):
             for axis in sorted({phase.axis for phase in lane.phases}):
                 line = plan.grid.group(self.rank, axis)
-                self._groups[number, axis] = make_collectives(comm.Split(line[0], coordinates[axis]))
+                one_host = len({hosts[rank] for rank in line}) == 1
+                self._groups[number, axis] = self._collectives(comm.Split(line[0], coordinates[axis]), one_host)
+
+    def _collectives(self, group: MPI.Comm, one_host: bool) -> Collectives:
+        means = self.means.inside if one_host else self.means.between
+        if self.plan.library or group.Get_size() == 1:
+            means = "library"
+        if means != SHARED_MEMORY:
+            return BY_MESSAGES[means](group)
+        try:
+            sharing = SharedMemoryCollectives(group)
+        except MemoryUnavailable as reason:
+            self.why_not_shared = str(reason)
+            return MpiCollectives(group)
+        self._sharing.append(sharing)
+        return sharing
+
+    def open(self, memory: Memory) -> None:
+        """Let the groups use buffers that lie in `memory` in place; all ranks bring one of the same size.
+
+        Raises MemoryUnavailable, on all ranks of a group, where it cannot be shared.
+        """
+        if not any(opened is memory for opened in self._opened):
+            for group in self._sharing:
+                group.open(memory)
+            self._opened.append(memory)
+
+    def forget(self, memory: Memory) -> None:
+        """Let go of memory that was opened; buffers prepared in it must not be started any more."""
+        for group in self._sharing:
+            group.forget(memory)
+        self._opened = [opened for opened in self._opened if opened is not memory]
 
     def prepare(self, buffer: np.ndarray) -> Start:
-        """Return the all-reduce of one one-dimensional, contiguous buffer, to be started any number of times."""
+        """Return the all-reduce of one one-dimensional, contiguous buffer, to be started any number of times.
+
+        A buffer that lies in opened memory is summed where it is; where ranks share memory any other is copied into
+        and out of a window that they share, which all prepared buffers of this object have in common.
+        """
         if buffer.ndim != 1 or not buffer.flags.c_contiguous or not buffer.flags.writeable:
             raise ValueError("an all-reduce needs a writable, contiguous, one-dimensional buffer")
-        prepared = [self._prepare(step, buffer) for step in steps(self.plan, self.rank, len(buffer))]
+        if not self._sharing or any(memory.holds(buffer) for memory in self._opened):
+            return self._in_place(buffer)
+        return self._through_window(buffer)
+
+    def _in_place(self, buffer: np.ndarray) -> Start:
+        prepared: list[Start] = []
+        todo = steps(self.plan, self.rank, len(buffer))
+        while todo:
+            step = todo.pop(0)
+            group = self._groups[step.lane, step.axis]
+            view = buffer[step.start : step.stop]
+            if step.op is Op.REDUCE_SCATTER:
+                undone_at_once = todo and (todo[0].op, todo[0].axis, todo[0].lane) == (
+                    Op.ALL_GATHER,
+                    step.axis,
+                    step.lane,
+                )
+                if group.one_pass and undone_at_once:
+                    todo.pop(0)
+                    prepared.append(group.all_reduce(view))
+                else:
+                    prepared.append(group.reduce_scatter(view, step.pieces))
+            elif step.op is Op.ALL_GATHER:
+                prepared.append(group.all_gather(view, step.pieces))
+            elif step.op is Op.ALL_REDUCE:
+                prepared.append(group.all_reduce(view))
+            elif step.op is Op.REDUCE:
+                prepared.append(group.reduce(view))
+            else:
+                prepared.append(group.broadcast(view))
 
         def start() -> None:
             for collective in prepared:
@@ -90,18 +192,20 @@ class AllReduce:
 
         return start
 
-    def _prepare(self, step: Step, buffer: np.ndarray) -> Start:
-        group = self._groups[step.lane, step.axis]
-        view = buffer[step.start : step.stop]
-        if step.op is Op.REDUCE_SCATTER:
-            return group.reduce_scatter(view, step.pieces)
-        if step.op is Op.ALL_GATHER:
-            return group.all_gather(view, step.pieces)
-        if step.op is Op.ALL_REDUCE:
-            return group.all_reduce(view)
-        if step.op is Op.REDUCE:
-            return group.reduce(view)
-        return group.broadcast(view)
+    def _through_window(self, buffer: np.ndarray) -> Start:
+        if self._window is None or self._window.array.nbytes < buffer.nbytes:
+            # Buffers prepared before keep the smaller window: what was opened for them stays open.
+            self._window = Memory(max(buffer.nbytes, 1))
+            self.open(self._window)
+        window = self._window.array[: buffer.nbytes].view(buffer.dtype)
+        summed = self._in_place(window)
+
+        def start() -> None:
+            np.copyto(window, buffer)
+            summed()
+            np.copyto(buffer, window)
+
+        return start
 
     def __call__(self, buffer: np.ndarray) -> None:
         """Sum one buffer in place, once."""
@@ -112,3 +216,15 @@ class AllReduce:
         for group in self._groups.values():
             group.close()
         self._groups.clear()
+        self._sharing.clear()
+        self._opened.clear()
+        if self._window:
+            self._window.close()
+
+
+def hosts_of(comm: MPI.Comm) -> list[int]:
+    """Return, for every rank of `comm`, the lowest rank on its host; all ranks must call this."""
+    host = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    first = host.bcast(comm.Get_rank())
+    host.Free()
+    return list(comm.allgather(first))

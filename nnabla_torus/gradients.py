@@ -47,7 +47,7 @@ class GradientExchange:
     @property
     def algorithms(self) -> list[str]:
         """What was taken for each buffer."""
-        return [self.communicator.algorithm for _ in self._buffers]
+        return [self.communicator.choice(buffer) for buffer in self._buffers]
 
     def backward(self, loss: nn.Variable | None) -> None:
         """Leave the sum over ranks of the gradients of `loss` in every parameter's `grad`.

@@ -18,11 +18,13 @@ class Collectives(Protocol):
     """What a group of ranks can do with views that have the same length and dtype on every member.
 
     Like MPI 4's persistent collectives each is prepared once for a view and then started many times. All work in place.
-    The root of a reduce and of a broadcast is the group's first member.
+    The root of a reduce and of a broadcast is the group's first member. `one_pass` says that a reduce-scatter with its
+    own all-gather right behind it is better done as one all-reduce.
     """
 
     rank: int
     size: int
+    one_pass: bool
 
     def reduce_scatter(self, view: np.ndarray, pieces: Pieces) -> Start:
         """Leave the sum of its own piece on each member; the rest of the view is undefined."""
@@ -40,4 +42,4 @@ class Collectives(Protocol):
         """Leave the first member's view on each member."""
 
     def close(self) -> None:
-        """Give back what the group holds."""
+        """Give back what the group holds; every member must."""

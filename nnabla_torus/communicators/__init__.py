@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nnabla_torus.failure import UserError
@@ -14,13 +15,18 @@ if TYPE_CHECKING:
 
 
 def create_communicator(
-    ctx: nn.Context, algorithm: str = "torus", grid: str = "auto", comm: MPI.Comm | None = None
+    ctx: nn.Context,
+    algorithm: str = "torus",
+    grid: str = "auto",
+    comm: MPI.Comm | None = None,
+    tuning: str | Path | None = None,
 ) -> MpiCommunicator:
     """Return a communicator for arrays of the context `ctx`; every rank of `comm` (the world) must call this.
 
     Its `all_reduce` over the world runs `algorithm` on `grid` ("auto", or lengths as in "2x3"); every other method is
-    that of nnabla's communicators, and nothing needs `init()`. Raises UserError for an unknown algorithm, a grid that
-    does not fit the ranks, or a context that is not on the CPU.
+    that of nnabla's communicators, and nothing needs `init()`. The algorithms "auto" and "hybrid" choose by size, from
+    the table in the file `tuning` where given. Raises UserError for an unknown algorithm, a grid that does not fit the
+    ranks, a file that is no table, or a context that is not on the CPU.
     """
     if not all(backend.startswith("cpu") for backend in ctx.backend):
         raise UserError(f"context {ctx.backend} is not on the CPU; use nnabla's 'cpu' context")
@@ -28,4 +34,4 @@ def create_communicator(
 
     from nnabla_torus.communicators.mpi import MpiCommunicator
 
-    return MpiCommunicator(comm or MPI.COMM_WORLD, algorithm, grid)
+    return MpiCommunicator(comm or MPI.COMM_WORLD, algorithm, grid, Path(tuning) if tuning else None)

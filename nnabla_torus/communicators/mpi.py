@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Union
 
 import nnabla as nn
 import numpy as np
 from mpi4py import MPI
 
-from nnabla_torus.all_reduce import AllReduce
+from nnabla_torus.all_reduce import hosts_of
 from nnabla_torus.collectives import Start
-from nnabla_torus.grid import parse_grid, ranks_per_host
-from nnabla_torus.plan import make_plan
+from nnabla_torus.collectives.memory import PAGE, Memory, MemoryUnavailable
+from nnabla_torus.engine import Engine
 
 WORLD = "world"
 Arrays = Union[nn.NdArray, Sequence[nn.NdArray]]
@@ -33,17 +34,18 @@ class MpiCommunicator:
 
     name = "MpiCommunicator"
 
-    def __init__(self, comm: MPI.Comm, algorithm: str, grid: str) -> None:
+    def __init__(self, comm: MPI.Comm, algorithm: str, grid: str, tuning: Path | None = None) -> None:
+        self.engine = Engine(comm, algorithm, grid, tuning)
         self.mpi: MPI.Comm = comm.Dup()
         self.rank: int = comm.Get_rank()
         self.size: int = comm.Get_size()
-        hosts = comm.allgather(MPI.Get_processor_name())
+        hosts = hosts_of(comm)
         self.local_rank: int = hosts[: self.rank].count(hosts[self.rank])
-        self.ranks_per_host = ranks_per_host(hosts)
+        self.ranks_per_host = self.engine.ranks_per_host
         self.algorithm = algorithm
-        self.grid = parse_grid(grid, self.size, self.ranks_per_host)
-        self.plan = make_plan(algorithm, self.grid)
-        self._all_reduce = AllReduce(self.plan, comm)
+        self.grid = self.engine.grid
+        self.why_not_shared = ""
+        self._allocated: list[nn.NdArray] = []
         self._ranks: dict[str, list[int]] = {WORLD: list(range(self.size))}
         self._groups: dict[str, MPI.Comm] = {WORLD: comm.Dup()}
         self._parameters: dict[str, nn.Variable] = {}
@@ -92,7 +94,7 @@ class MpiCommunicator:
         for packet in [[array] for array in arrays] if inplace else _by_dtype(arrays):
             buffer = _pack(packet)
             if group == WORLD:
-                self._all_reduce(buffer)
+                self.engine.all_reduce(buffer)
             else:
                 comm.Allreduce(MPI.IN_PLACE, buffer, MPI.SUM)
             _divide(buffer, comm.Get_size() if division else 1)
@@ -160,11 +162,23 @@ class MpiCommunicator:
         MPI.COMM_WORLD.Abort(1)
 
     def allocate(self, count: int, dtype: np.dtype) -> nn.NdArray:
-        """Return a flat array of zeros for `prepare`; write to it through `data`, since its `zero()` would free it."""
-        buffer = nn.NdArray((count,))
-        buffer.cast(dtype)
-        buffer.data[:] = 0
-        return buffer
+        """Return a flat array of zeros for `prepare`, in memory that the other ranks of the host see where possible.
+
+        Write to it through `data`: its `zero()` might free it.
+        """
+        room = nn.NdArray((count + 2 * PAGE // dtype.itemsize,))
+        room.cast(dtype)
+        room.data[:] = 0
+        start = 0
+        try:
+            memory = Memory.under(room.data)
+        except MemoryUnavailable as reason:
+            self.why_not_shared = str(reason)
+        else:
+            self.engine.share(memory)
+            start = (memory.array.ctypes.data - room.data.ctypes.data) // dtype.itemsize
+        self._allocated.append(room)  # as long as its pages are shared, nnabla must not give them to another array
+        return room.narrow(0, start, count)
 
     def prepare(self, buffer: nn.NdArray) -> Start:
         """Return the all-reduce of an array from `allocate` over the world, to be started any number of times.
@@ -173,7 +187,7 @@ class MpiCommunicator:
         """
         self._agree(self._groups[WORLD], "prepare", [buffer])
         view = buffer.data
-        all_reduce = self._all_reduce.prepare(view)
+        all_reduce = self.engine.prepare(view)
 
         def start() -> None:
             if buffer.data.ctypes.data != view.ctypes.data:
@@ -181,6 +195,18 @@ class MpiCommunicator:
             all_reduce()
 
         return start
+
+    def choice(self, buffer: nn.NdArray) -> str:
+        """Return what `prepare` takes for an array: the algorithm and its means inside and between hosts."""
+        return str(self.engine.choose(buffer.size * _dtype(buffer).itemsize))
+
+    def close(self) -> None:
+        """Free everything; every rank must. Arrays from `allocate` keep their contents and become private again."""
+        self.engine.close()
+        self._allocated.clear()
+        for comm in (*self._groups.values(), self.mpi):
+            comm.Free()
+        self._groups.clear()
 
     # What nnabla's users find there too.
 
