@@ -21,7 +21,8 @@ import numpy as np
 from mpi4py import MPI
 
 import nnabla_torus
-from nnabla_torus.all_reduce import AllReduce
+from nnabla_torus.all_reduce import AllReduce, hosts_of
+from nnabla_torus.collectives.memory import Memory
 from nnabla_torus.failure import UserError
 from nnabla_torus.grid import parse_grid, ranks_per_host
 from nnabla_torus.plan import ALGORITHMS, Plan, make_plan
@@ -71,36 +72,43 @@ def make_plans(comm: MPI.Comm, algorithms: Sequence[str], grid: str) -> dict[str
     for name in algorithms:
         if name not in NAMES:
             raise UserError(f"--algorithms: {name!r} is unknown; choose from {', '.join(NAMES)}")
-    hosts = comm.allgather(MPI.Get_processor_name())
-    chosen = parse_grid(grid, comm.Get_size(), ranks_per_host(hosts))
+    chosen = parse_grid(grid, comm.Get_size(), ranks_per_host(hosts_of(comm)))
     return {name: make_plan("native" if name == LIBRARY else name, chosen) for name in algorithms}
 
 
 def run(
     comm: MPI.Comm,
-    plans: Mapping[str, Plan],
+    runners: Mapping[str, AllReduce],
     sizes: Sequence[int],
     dtype: str,
     iterations: int,
     warmup: int,
     check: bool,
 ) -> Iterator[Result]:
-    """Yield a result for every size in bytes and every plan; all ranks of `comm` run this and get the same."""
+    """Yield a result for every size in bytes and every runner; all ranks of `comm` run this and get the same.
+
+    Buffers lie where gradients do: in memory that the ranks of a host share, or in a rank's own for the library.
+    """
     rank, size = comm.Get_rank(), comm.Get_size()
-    runners = {name: AllReduce(plan, comm) for name, plan in plans.items()}
     for bytes_wanted in sizes:
         count = bytes_wanted // np.dtype(dtype).itemsize
-        buffer = np.empty(count, dtype)
-        starts = {name: runner.prepare(buffer) for name, runner in runners.items()}
-        wrong: dict[str, int | None] = dict.fromkeys(plans)
+        memory = Memory(max(bytes_wanted, 1))
+        private = np.zeros(count, dtype)
+        shared = memory.array[: private.nbytes].view(dtype)
+        buffers, starts = {}, {}
+        for name, runner in runners.items():
+            runner.open(memory)
+            buffers[name] = private if runner.plan.library else shared
+            starts[name] = runner.prepare(buffers[name])
+        wrong: dict[str, int | None] = dict.fromkeys(runners)
         if check:
+            expected = np.resize(sum(pattern(other) for other in range(size)), count).astype(dtype)
             for name, start in starts.items():
-                buffer[:] = np.resize(pattern(rank), count)
+                buffers[name][:] = np.resize(pattern(rank), count)
                 start()
-                expected = np.resize(sum(pattern(other) for other in range(size)), count)
-                wrong[name] = comm.allreduce(int(np.count_nonzero(buffer != expected.astype(dtype))))
-        buffer[:] = 0  # sums of zeros take as long as any and never overflow
-        times: dict[str, list[float]] = {name: [] for name in plans}
+                wrong[name] = comm.allreduce(int(np.count_nonzero(buffers[name] != expected)))
+        private[:] = shared[:] = 0  # sums of zeros take as long as any and never overflow
+        times: dict[str, list[float]] = {name: [] for name in runners}
         for iteration in range(warmup + iterations):
             for name, start in starts.items():
                 comm.Barrier()
@@ -109,25 +117,25 @@ def run(
                 elapsed = time.perf_counter() - begin
                 if iteration >= warmup:
                     times[name].append(elapsed)
-        for name in plans:
+        for name, runner in runners.items():
             slowest = np.array(times[name])
             comm.Allreduce(MPI.IN_PLACE, slowest, MPI.MAX)
             seconds = statistics.median(slowest)
-            algbw = buffer.nbytes / seconds / 1e9
+            algbw = private.nbytes / seconds / 1e9
             yield Result(
-                size=buffer.nbytes,
+                size=private.nbytes,
                 count=count,
                 dtype=dtype,
                 algorithm=name,
-                grid=str(plans[name].grid),
+                grid=str(runner.plan.grid),
                 time_us=seconds * 1e6,
                 p99_us=float(np.percentile(slowest, 99)) * 1e6,
                 algbw=algbw,
                 busbw=algbw * 2 * (size - 1) / size,
                 wrong=wrong[name],
             )
-    for runner in runners.values():
-        runner.close()
+            runner.forget(memory)
+        memory.close()
 
 
 def pattern(rank: int) -> np.ndarray:
@@ -145,11 +153,10 @@ def sizes(begin: int, end: int, factor: float) -> list[int]:
 
 def environment(comm: MPI.Comm) -> dict[str, object]:
     """Return what a reader of the numbers needs to know of where they came from."""
-    hosts = comm.allgather(MPI.Get_processor_name())
     cluster = os.environ.get("NNABLA_TORUS_EMULATED_CLUSTER")
     return {
         "ranks": comm.Get_size(),
-        "ranks_per_host": list(ranks_per_host(hosts)),
+        "ranks_per_host": list(ranks_per_host(hosts_of(comm))),
         "mpi": MPI.Get_library_version().split(",")[0].strip("\0\n "),
         "cpu": cpu_model(),
         "cores": os.cpu_count(),

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from nnabla_torus.failure import EXIT_BUG, UserError
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from nnabla_torus.plan import Plan
+
+MESSAGES = "library, ring, halving"
 
 
 class Size(click.ParamType):
@@ -34,7 +43,18 @@ class Size(click.ParamType):
 @click.option("--grid", default="auto", show_default=True, help="Grid of the ranks, farthest axis first, as in 2x3.")
 @click.option("--algorithms", help="Names with commas between; all unless given.")
 @click.option("--dtype", type=click.Choice(["float32", "float16", "float64"]), default="float32", show_default=True)
+@click.option(
+    "--inside", default="shared_memory", show_default=True, help="Means of groups inside a host, or: " + MESSAGES
+)
+@click.option("--between", default="library", show_default=True, help="Means of groups across hosts: " + MESSAGES)
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write results here too.")
+@click.option("--plot", "plot_file", type=click.Path(dir_okay=False, path_type=Path), help="Draw time by size here.")
+@click.option(
+    "--tune",
+    "table_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Time every means and keep the table here.",
+)
 def bench(
     begin: int,
     end: int,
@@ -45,7 +65,11 @@ def bench(
     grid: str,
     algorithms: str | None,
     dtype: str,
+    inside: str,
+    between: str,
     json_file: Path | None,
+    plot_file: Path | None,
+    table_file: Path | None,
 ) -> int:
     """Time all-reduce algorithms on the ranks that mpirun started.
 
@@ -55,29 +79,59 @@ def bench(
     """
     from mpi4py import MPI
 
+    from nnabla_torus.all_reduce import AllReduce, Means
     from nnabla_torus.bench import all_reduce as measure
 
     names = list(measure.NAMES) if algorithms is None else algorithms.split(",")
     if begin > end:
         raise UserError(f"--begin {begin} is larger than --end {end}; it must not be")
-    if json_file and not json_file.parent.is_dir():
-        raise UserError(f"--json {json_file}: there is no folder {json_file.parent}; make it first")
+    for option, file in (("--json", json_file), ("--plot", plot_file), ("--tune", table_file)):
+        if file and not file.parent.is_dir():
+            raise UserError(f"{option} {file}: there is no folder {file.parent}; make it first")
     comm = MPI.COMM_WORLD
     plans = measure.make_plans(comm, names, grid)
-    surroundings = measure.environment(comm)
+    sizes = measure.sizes(begin, end, factor)
     leads = comm.Get_rank() == 0
+    if table_file:
+        _tune(comm, plans, sizes, iterations, table_file)
+        return 0
+    means = Means(inside, between)
+    runners = {name: AllReduce(plan, comm, means) for name, plan in plans.items()}
+    surroundings = measure.environment(comm)
     if leads:
         print("\n".join(f"# {key}: {value}" for key, value in surroundings.items() if value is not None))
+        print(f"# means: inside a host {inside}, between hosts {between}")
+        for reason in {runner.why_not_shared for runner in runners.values()} - {""}:
+            print(f"# memory cannot be shared, so the library stands in: {reason}")
         print("".join(f"# {name}: {plan.note}\n" for name, plan in plans.items() if plan.note), end="")
         print(measure.HEADER, flush=True)
     results = []
-    for result in measure.run(comm, plans, measure.sizes(begin, end, factor), dtype, iterations, warmup, bool(check)):
+    for result in measure.run(comm, runners, sizes, dtype, iterations, warmup, bool(check)):
         results.append(result)
         if leads:
             print(measure.line(result), flush=True)
     if leads and json_file:
         json_file.write_text(measure.as_json(surroundings, results), encoding="utf-8")
+    if leads and plot_file:
+        from nnabla_torus.bench.plot import plot
+
+        plot(results, plot_file)
     wrong = sum(result.wrong or 0 for result in results)
     if wrong and leads:
         print(f"error: {wrong} elements are wrong", file=sys.stderr)
     return EXIT_BUG if wrong else 0
+
+
+def _tune(comm: MPI.Comm, plans: Mapping[str, Plan], sizes: Sequence[int], iterations: int, file: Path) -> None:
+    """Measure, and put this world into the table of a file that may hold others."""
+    from nnabla_torus.bench.tune import tune
+    from nnabla_torus.tuning import Table, read_table
+
+    table = read_table(file) if file.exists() else Table()
+    world = tune(comm, plans, sizes, iterations)
+    if comm.Get_rank() == 0:
+        file.write_text(table.with_world(world).model_dump_json(indent=1), encoding="utf-8")
+        for size in sizes:
+            best = min((row for row in world.rows if row.size == size), key=lambda row: row.time_us)
+            print(f"{size:>12} B  {best.algorithm:>18} {best.inside:>14} {best.between:>8} {best.time_us:>11.1f} us")
+        print(f"table: {file}")
