@@ -1,8 +1,8 @@
-"""The size of an image from its first bytes, without decoding it: JPEG, and PNG, which hides under .JPEG in ImageNet."""
+"""The size of an image from its first bytes, without decoding it: JPEG, and PNG, which in ImageNet hides as .JPEG."""
 
 from __future__ import annotations
 
-from typing import Callable, Optional, Tuple
+from typing import Callable, Optional
 
 Read = Callable[[int, int], bytes]
 """Returns up to `length` bytes from `offset` of the file; fewer at its end."""
@@ -17,8 +17,8 @@ CHUNK = 4096
 LARGEST = 0xFFFF
 
 
-def image_size(read: Read) -> Optional[Tuple[int, int]]:
-    """(height, width) in pixels as stored, whatever EXIF says of turning; None when it is no JPEG or PNG we can read."""
+def image_size(read: Read) -> Optional[tuple[int, int]]:
+    """(height, width) in pixels as stored, whatever EXIF says of turning; None when it is no readable JPEG or PNG."""
     start = read(0, CHUNK)
     if start.startswith(PNG):
         height, width = int.from_bytes(start[20:24], "big"), int.from_bytes(start[16:20], "big")
@@ -28,7 +28,7 @@ def image_size(read: Read) -> Optional[Tuple[int, int]]:
     return _jpeg_size(start, read)
 
 
-def _jpeg_size(chunk: bytes, read: Read) -> Optional[Tuple[int, int]]:
+def _jpeg_size(chunk: bytes, read: Read) -> Optional[tuple[int, int]]:
     base, at = 0, 2  # `at` counts from the start of the file, `base` is where the chunk begins
     while True:
         if at - base + 9 > len(chunk):  # marker, length, precision, height and width must lie in the chunk
@@ -52,5 +52,5 @@ def _jpeg_size(chunk: bytes, read: Read) -> Optional[Tuple[int, int]]:
             at += 2 + int.from_bytes(chunk[here + 2 : here + 4], "big")
 
 
-def _plausible(height: int, width: int) -> Optional[Tuple[int, int]]:
+def _plausible(height: int, width: int) -> Optional[tuple[int, int]]:
     return (height, width) if 0 < height <= LARGEST and 0 < width <= LARGEST else None

@@ -3,7 +3,7 @@
 A class folder and a tar shard are both a *container* of images. Images are ordered by container and name, so an
 image's container follows from its number, and a file costs
 
-    label 4 B + height 2 B + width 2 B + end of its name 8 B + its name (20 B in ImageNet)  [+ offset 8 B, length 8 B in tar]
+    label 4 B + height 2 B + width 2 B + end of its name 8 B + its name (20 B in ImageNet); in tar + 16 B
 
 The arrays are memory-mapped: the page cache holds one copy for all ranks of a host.
 """
@@ -16,11 +16,12 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
+from typing import Literal, Optional
 
 import numpy as np
 
 VERSION = 1
+SMALL = 4096  # bytes of a file that is read rather than mapped
 COLUMNS = ("labels", "heights", "widths", "name_ends", "names", "offsets", "lengths")
 
 
@@ -28,9 +29,9 @@ COLUMNS = ("labels", "heights", "widths", "name_ends", "names", "offsets", "leng
 class Index:
     """What is known of a split's n images in c containers; open one with `load`.
 
-    `labels` int32 (n), `heights` and `widths` uint16 (n, 0 where the header could not be read), `names` the bytes of all
-    names joined, `name_ends` int64 (n), `container_ends` int64 (c), `offsets` and `lengths` int64 (n, empty unless the
-    containers are tar shards), `notes` what was passed over or looks odd, one line each.
+    `labels` int32 (n), `heights` and `widths` uint16 (n, 0 where the header could not be read), `names` the bytes of
+    all names joined, `name_ends` int64 (n), `container_ends` int64 (c), `offsets` and `lengths` int64 (n, empty unless
+    the containers are tar shards), `notes` what was passed over or looks odd, one line each.
     """
 
     root: str
@@ -127,5 +128,6 @@ def load(folder: Path, root: str, fingerprint: str) -> Optional[Index]:
 
 
 def _map(file: Path) -> np.ndarray:
-    # Plain arrays over the mapping: slicing numpy's memmap subclass costs several times as much.
-    return np.asarray(np.load(file, mmap_mode="r", allow_pickle=False)).view(np.ndarray)
+    # An empty array cannot be mapped. Plain arrays over the mapping: slicing the memmap subclass costs far more.
+    mode: Literal["r"] | None = "r" if file.stat().st_size > SMALL else None
+    return np.asarray(np.load(file, mmap_mode=mode, allow_pickle=False))

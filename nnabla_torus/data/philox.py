@@ -22,7 +22,7 @@ LOW = np.uint64(WORD)
 
 
 def philox(counter: np.ndarray, key: tuple[int, int]) -> np.ndarray:
-    """Return four random words for each counter: uint64 of (4, ...) holding 32 bits each, for a counter of that shape."""
+    """Return four random words for each counter: 32 bits each, uint64 of (4, ...) as the counter."""
     first, second, third, fourth = counter.astype(np.uint64)
     key_0, key_1 = key
     for _ in range(ROUNDS):
