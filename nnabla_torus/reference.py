@@ -7,6 +7,7 @@ part with everybody's gradients in it. Nothing here is shared with the code that
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -64,10 +65,23 @@ def all_reduce(plan: Plan, inputs: np.ndarray) -> np.ndarray:
     return buffers
 
 
+def holdings(plan: Plan, count: int) -> Iterator[tuple[int, Phase | None, list[Holding | None]]]:
+    """Yield (lane, phase, what every rank holds after it), lane after lane; the phase is None at a lane's start."""
+    for number, span in enumerate(plan.offsets(count)):
+        lane = _LaneRun(plan, number, span, None)
+        yield number, None, list(lane.held)
+        for phase in plan.lanes[number].phases:
+            lane.do(phase)
+            yield number, phase, list(lane.held)
+        lane.prove()
+
+
 def _run(plan: Plan, count: int, buffers: np.ndarray | None) -> list[Traffic]:
     lanes = [_LaneRun(plan, number, span, buffers) for number, span in enumerate(plan.offsets(count))]
     for lane in lanes:
-        lane.run()
+        for phase in plan.lanes[lane.number].phases:
+            lane.do(phase)
+        lane.prove()
     return [
         Traffic(max(lane.steps[rank] for lane in lanes), sum(lane.elements[rank] for lane in lanes))
         for rank in range(plan.grid.size)
@@ -85,18 +99,20 @@ class _LaneRun:
         self.elements = [0] * size
         self.phase: Phase | None = None
 
-    def run(self) -> None:
-        """Run every phase on each of its groups, then see that each rank holds the whole sum."""
+    def do(self, phase: Phase) -> None:
+        """Do one phase on each of its groups."""
         grid = self.plan.grid
-        for phase in self.plan.lanes[self.number].phases:
-            self.phase = phase
-            if not 0 <= phase.axis < len(grid.shape):
-                self.fail(f"{grid} has no such axis")
-            collective = getattr(self, phase.op.value)
-            for members in grid.groups(phase.axis):
-                if phase.takes_part(grid.coordinates(members[0])):
-                    collective(members)
-        everyone = Holding(*self.span, summed=(1 << grid.size) - 1)
+        self.phase = phase
+        if not 0 <= phase.axis < len(grid.shape):
+            self.fail(f"{grid} has no such axis")
+        collective = getattr(self, phase.op.value)
+        for members in grid.groups(phase.axis):
+            if phase.takes_part(grid.coordinates(members[0])):
+                collective(members)
+
+    def prove(self) -> None:
+        """See that every rank holds the whole sum."""
+        everyone = Holding(*self.span, summed=(1 << self.plan.grid.size) - 1)
         for rank, holding in enumerate(self.held):
             if holding != everyone:
                 self.fail(f"rank {rank} ends without the whole sum")
