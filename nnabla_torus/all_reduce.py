@@ -19,7 +19,7 @@ import numpy as np
 from mpi4py import MPI
 
 from nnabla_torus.collectives import Collectives, Pieces, Start
-from nnabla_torus.collectives.memory import Memory, MemoryUnavailable
+from nnabla_torus.collectives.memory import Memory, MemoryUnavailable, agreed
 from nnabla_torus.collectives.mpi import MpiCollectives
 from nnabla_torus.collectives.shared_memory import SharedMemoryCollectives
 from nnabla_torus.collectives.steps import HalvingCollectives, RingCollectives
@@ -105,6 +105,7 @@ class AllReduce:
         self.rank: int = comm.Get_rank()
         self.means = means or Means()
         self.why_not_shared = ""
+        self._comm: MPI.Comm = comm.Dup()
         self._groups: dict[tuple[int, int], Collectives] = {}
         self._sharing: list[SharedMemoryCollectives] = []
         self._opened: list[Memory] = []
@@ -195,7 +196,7 @@ class AllReduce:
     def _through_window(self, buffer: np.ndarray) -> Start:
         if self._window is None or self._window.array.nbytes < buffer.nbytes:
             # Buffers prepared before keep the smaller window: what was opened for them stays open.
-            self._window = Memory(max(buffer.nbytes, 1))
+            self._window = agreed(self._comm, lambda: Memory(max(buffer.nbytes, 1)))
             self.open(self._window)
         window = self._window.array[: buffer.nbytes].view(buffer.dtype)
         summed = self._in_place(window)
@@ -220,6 +221,7 @@ class AllReduce:
         self._opened.clear()
         if self._window:
             self._window.close()
+        self._comm.Free()
 
 
 def hosts_of(comm: MPI.Comm) -> list[int]:

@@ -13,6 +13,8 @@ EXIT_USER_ERROR = 2
 EXIT_BUG = 1
 # What fails on all ranks is told by rank 0 alone: the others wait this long for its abort to reach them.
 GRACE_S = 1.0
+# Time for the launcher to pass our last line on before it prints its own about the end.
+FORWARDING_S = 0.2
 
 
 class UserError(Exception):
@@ -59,10 +61,10 @@ def _end(error: BaseException) -> None:
     mpi = sys.modules.get("mpi4py.MPI")
     together = size > 1 and mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized()
     if rank != 0:
-        if isinstance(error, UserError) and not together:  # found before ranks start work: rank 0 says it
-            raise SystemExit(status)
         time.sleep(GRACE_S)
     print(message.rstrip(), file=sys.stderr, flush=True)
+    if size > 1:
+        time.sleep(FORWARDING_S)
     if together and mpi is not None:
         sys.stdout.flush()
         mpi.COMM_WORLD.Abort(status)

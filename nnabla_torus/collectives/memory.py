@@ -9,7 +9,8 @@ no small file system to fill: only memory, claimed before it is used. Peers open
 
 nnabla cannot be given memory, but the pages under an array of its own can be exchanged: `Memory.under` maps the file
 over them at the same address, so backward writes straight to where the peers read. The pages must be made private again
-before nnabla releases them, since its allocator hands freed blocks to other arrays: `close` does that.
+before nnabla releases them, since its allocator hands freed blocks to other arrays: `close`, or the end of the
+`Memory`, does that, and until then the array is kept alive.
 """
 
 from __future__ import annotations
@@ -19,9 +20,13 @@ import errno
 import mmap
 import os
 import platform
+import weakref
+from collections.abc import Callable
 
 import numpy as np
 from mpi4py import MPI
+
+from nnabla_torus.failure import UserError
 
 PAGE = mmap.PAGESIZE
 _MAP_FIXED = 0x10
@@ -31,8 +36,8 @@ _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
 
 
-class MemoryUnavailable(Exception):
-    """Memory cannot be shared here, with the reason; there are other ways to exchange."""
+class MemoryUnavailable(UserError):
+    """Memory cannot be shared here, with the reason."""
 
 
 class Memory:
@@ -41,7 +46,7 @@ class Memory:
     def __init__(self, nbytes: int) -> None:
         self.file = _make_file(nbytes)
         self.array = np.frombuffer(mmap.mmap(self.file, nbytes), np.uint8)
-        self._private_again: tuple[int, int] | None = None
+        self._give_back: Callable[[], object] = _nothing
 
     @classmethod
     def under(cls, array: np.ndarray) -> Memory:
@@ -60,7 +65,10 @@ class Memory:
         kept = memory.array.copy()
         _map(start, nbytes, mmap.MAP_SHARED | _MAP_FIXED, memory.file)
         memory.array[:] = kept
-        memory._private_again = (start, nbytes)
+        # The array, and so its block, lives until its pages are private again.
+        give_back = weakref.finalize(memory, _make_private, array, start, nbytes)
+        give_back.atexit = False
+        memory._give_back = give_back
         return memory
 
     def holds(self, view: np.ndarray) -> bool:
@@ -73,11 +81,20 @@ class Memory:
         if self.file >= 0:
             os.close(self.file)
             self.file = -1
-        if self._private_again:
-            kept = self.array.copy()
-            _map(*self._private_again, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED, -1)
-            self.array[:] = kept
-            self._private_again = None
+        self._give_back()
+
+
+def agreed(comm: MPI.Comm, make: Callable[[], Memory]) -> Memory:
+    """Return this rank's `make()`, or raise MemoryUnavailable on all ranks of `comm` where any cannot make it."""
+    memory, fault = None, ""
+    try:
+        memory = make()
+    except MemoryUnavailable as reason:
+        fault = str(reason)
+    faults = [told for told in comm.allgather(fault) if told]
+    if memory is None or faults:
+        raise MemoryUnavailable(faults[0])
+    return memory
 
 
 def map_peers(comm: MPI.Comm, memory: Memory) -> list[np.ndarray]:
@@ -131,6 +148,18 @@ def _make_file(nbytes: int) -> int:
             os.close(file)
         raise MemoryUnavailable(f"{nbytes} B cannot be shared: {os.strerror(error.errno or errno.EIO)}") from None
     return file
+
+
+def _nothing() -> None:
+    pass
+
+
+def _make_private(array: np.ndarray, start: int, nbytes: int) -> None:
+    """Exchange the shared pages inside an array for private ones that hold the same."""
+    inside = array.view(np.uint8).reshape(-1)[start - array.ctypes.data :][:nbytes]
+    kept = inside.copy()
+    _map(start, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED, -1)
+    inside[:] = kept
 
 
 def _map(address: int, nbytes: int, flags: int, file: int) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from mpi4py import MPI
 
 from nnabla_torus.collectives import Pieces, Start
-from nnabla_torus.collectives.memory import Memory, map_peers
+from nnabla_torus.collectives.memory import Memory, agreed, map_peers
 from nnabla_torus.plan import split
 
 # Bytes that are summed at a time: with one block of a peer beside it, it stays in a core's second-level cache.
@@ -46,7 +46,7 @@ class SharedMemoryCollectives:
         self.rank: int = comm.Get_rank()
         self.size: int = comm.Get_size()
         self._memories: list[tuple[Memory, list[np.ndarray]]] = []
-        arrivals = Memory(_CACHE_LINE_B)
+        arrivals = agreed(comm, lambda: Memory(_CACHE_LINE_B))
         self._arrived = [memoryview(seen).cast("q") for seen in map_peers(comm, arrivals)]  # type: ignore[arg-type]
         arrivals.close()
         self._round = 0

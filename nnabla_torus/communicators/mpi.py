@@ -18,7 +18,7 @@ from mpi4py import MPI
 
 from nnabla_torus.all_reduce import hosts_of
 from nnabla_torus.collectives import Start
-from nnabla_torus.collectives.memory import PAGE, Memory, MemoryUnavailable
+from nnabla_torus.collectives.memory import PAGE, Memory, MemoryUnavailable, agreed
 from nnabla_torus.engine import Engine
 
 WORLD = "world"
@@ -45,7 +45,6 @@ class MpiCommunicator:
         self.algorithm = algorithm
         self.grid = self.engine.grid
         self.why_not_shared = ""
-        self._allocated: list[nn.NdArray] = []
         self._ranks: dict[str, list[int]] = {WORLD: list(range(self.size))}
         self._groups: dict[str, MPI.Comm] = {WORLD: comm.Dup()}
         self._parameters: dict[str, nn.Variable] = {}
@@ -171,13 +170,12 @@ class MpiCommunicator:
         room.data[:] = 0
         start = 0
         try:
-            memory = Memory.under(room.data)
+            memory = agreed(self._groups[WORLD], lambda: Memory.under(room.data))
         except MemoryUnavailable as reason:
             self.why_not_shared = str(reason)
         else:
             self.engine.share(memory)
             start = (memory.array.ctypes.data - room.data.ctypes.data) // dtype.itemsize
-        self._allocated.append(room)  # as long as its pages are shared, nnabla must not give them to another array
         return room.narrow(0, start, count)
 
     def prepare(self, buffer: nn.NdArray) -> Start:
@@ -203,7 +201,6 @@ class MpiCommunicator:
     def close(self) -> None:
         """Free everything; every rank must. Arrays from `allocate` keep their contents and become private again."""
         self.engine.close()
-        self._allocated.clear()
         for comm in (*self._groups.values(), self.mpi):
             comm.Free()
         self._groups.clear()
