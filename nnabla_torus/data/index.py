@@ -57,6 +57,11 @@ class Index:
         return len(self.offsets) > 0
 
     @property
+    def numbered(self) -> bool:
+        """Whether the classes have numbers for names, as in tar shards that come without names."""
+        return self.classes == [str(number) for number in range(len(self.classes))]
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all arrays, those per image and those per container."""
         return self.container_ends.nbytes + sum(getattr(self, column).nbytes for column in COLUMNS)
