@@ -91,16 +91,18 @@ def flat_view(array: object) -> np.ndarray:
     if isinstance(array, np.ndarray):
         view = array
     elif hasattr(array, "__dlpack__"):
-        view = np.from_dlpack(array)
+        view = _writable(np.from_dlpack(array))
     else:
         view = np.asarray(memoryview(array))  # type: ignore[arg-type]
     if not view.flags.c_contiguous:
         raise ValueError("an all-reduce in place needs a contiguous array; make a contiguous copy first")
-    return view.reshape(-1) if view.flags.writeable or not hasattr(array, "__dlpack__") else _writable(view)
+    return view.reshape(-1)
 
 
 def _writable(view: np.ndarray) -> np.ndarray:
     """Return the same memory for writing; numpy 1 marks every array that comes through DLPack read-only."""
+    if view.flags.writeable or not view.flags.c_contiguous:
+        return view
     block = (ctypes.c_ubyte * view.nbytes).from_address(view.ctypes.data)
     block.owner = view  # type: ignore[attr-defined]  # the memory lives as long as a view on it
-    return np.frombuffer(block, view.dtype)  # type: ignore[call-overload]
+    return np.frombuffer(block, view.dtype).reshape(view.shape)  # type: ignore[call-overload]
