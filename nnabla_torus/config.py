@@ -223,9 +223,10 @@ class Evaluation(_Section):
 
 
 class Checkpointing(_Section):
-    """When the run is saved: every so many epochs, and at the end."""
+    """When the run is saved: every so many epochs, and at the end; of the checkpoints the newest `keep` stay."""
 
     every: PositiveFloat = 1.0
+    keep: PositiveInt = 2
 
 
 class Config(_Section):

@@ -16,6 +16,7 @@ from nnabla_torus.failure import UserError, ending_all_ranks
 # Command name -> what `nnabla-torus --help` says of it. The function of that name lives in the module of that name.
 COMMANDS = {
     "train": "Train a network as a configuration says.",
+    "schedule": "Print what a run would do, without running it.",
     "bench": "Time all-reduce algorithms on the ranks that mpirun started.",
     "plan": "Draw an all-reduce on its grid: who holds which part of the sum after each phase.",
     "emulate": "Run any command over MPI on several hosts that this machine pretends to have.",

@@ -24,7 +24,10 @@ class TrainReader(Protocol):
     """
 
     def read(self, stop: int) -> Batch:
-        """Return this rank's samples from where the last read stopped up to the stream's position `stop`."""
+        """Return this rank's samples from where the last read stopped up to the stream's position `stop`.
+
+        Their arrays may be used again by the next read.
+        """
 
     def close(self) -> None:
         """Stop reading ahead, and give back what the reader holds."""
@@ -33,16 +36,19 @@ class TrainReader(Protocol):
 class DataSource(Protocol):
     """A data set, split into training and test samples."""
 
-    image_shape: tuple[int, ...]
     classes: int
     train_samples: int
     test_samples: int
+
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        """Shape of one image, as training takes it."""
 
     def train(self, stream: SampleStream, start: int) -> TrainReader:
         """Return a reader of this rank's training samples from the stream's position `start` on."""
 
     def test(self, start: int, stop: int, batch: int) -> Iterator[Batch]:
-        """Return the test samples [start, stop) in order, in batches of at most `batch`."""
+        """Return the test samples [start, stop) in order, in batches of at most `batch`, whose arrays may be used again."""
 
     def close(self) -> None:
         """Give back what the source holds."""
