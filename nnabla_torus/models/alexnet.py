@@ -31,7 +31,10 @@ DROPOUT = 0.5
 
 @dataclass(frozen=True)
 class AlexNet:
-    """AlexNet with batch normalisation; layouts as in ImageNetResNet."""
+    """AlexNet with batch normalisation; layouts as in ImageNetResNet.
+
+    Dropout draws from `seed`: the same masks on all ranks, and from their beginning again in a run that is resumed.
+    """
 
     classes: int
     layout: Layout

@@ -200,13 +200,15 @@ def test_float_trains_on_a_batch():
 
 def test_an_exported_network_gives_the_same_logits(tmp_path):
     batch = pictures((3, 3, 32, 32))
-    model = resnet(18, classes=7, last_gamma_zero=False)
-    model(nn.Variable.from_numpy_array(batch), True).forward()  # moves the running statistics
-    expected = model(nn.Variable.from_numpy_array(batch), False)
+    network = resnet(18, classes=7, last_gamma_zero=False)
+    network(nn.Variable.from_numpy_array(batch), True).forward()  # moves the running statistics
+    expected = network(nn.Variable.from_numpy_array(batch), False)
     expected.forward()
     parameters = {name: p.d.copy() for name, p in nn.get_parameters(grad_only=False).items()}
-    save_nnp(tmp_path / "network.nnp", model, (3, 32, 32))
     nn.save_parameters(str(tmp_path / "parameters.h5"))
+    nn.clear_parameters()
+    save_nnp(tmp_path / "network.nnp", network, (3, 32, 32), parameters)
+    assert not nn.get_parameters(grad_only=False)  # whoever exports keeps parameters of its own
     for file in ("network.nnp", "parameters.h5"):
         nn.clear_parameters()
         nn.load_parameters(str(tmp_path / file))
@@ -216,8 +218,17 @@ def test_an_exported_network_gives_the_same_logits(tmp_path):
             np.testing.assert_array_equal(loaded[name].d, value)
     nn.clear_parameters()
     loader = NnpLoader(str(tmp_path / "network.nnp"))
-    network = loader.get_network(loader.get_network_names()[0], batch_size=3)
-    network.inputs["images"].d = batch
-    logits = network.outputs["logits"]
+    graph = loader.get_network(loader.get_network_names()[0], batch_size=3)
+    graph.inputs["images"].d = batch
+    logits = graph.outputs["logits"]
     logits.forward()
     np.testing.assert_allclose(logits.d, expected.d, rtol=1e-5, atol=1e-6)
+
+
+def test_parameters_of_another_network_are_refused(tmp_path):
+    resnet(18, classes=7)(nn.Variable((1, 3, 32, 32)), False)
+    parameters = {name: p.d for name, p in nn.get_parameters(grad_only=False).items()}
+    message = r"2 parameters differ: head/affine/W is \(512, 5\) in the network, \(512, 7\) here"
+    with pytest.raises(ValueError, match=message):
+        save_nnp(tmp_path / "network.nnp", resnet(18, classes=5), (3, 32, 32), parameters)
+    assert not (tmp_path / "network.nnp").exists()
