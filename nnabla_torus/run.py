@@ -41,14 +41,14 @@ class Result:
 
 def check_fits(run: Config, ranks: int) -> None:
     """Raise UserError for what does not fit the number of ranks or this machine; needs no rank to have started."""
-    from nnabla_torus.tuning import CHOOSING
-
     grid = parse_grid(run.grid, ranks)
-    if run.algorithm not in CHOOSING:
-        make_plan(run.algorithm, grid)
     make_course(run, 1, ranks)
     if run.device == "cuda" and importlib.util.find_spec("nnabla_ext.cuda") is None:
         raise UserError("device cuda needs nnabla-ext-cuda120, which is not installed; install it, or use device=cpu")
+    from nnabla_torus.tuning import CHOOSING  # last, since this starts MPI
+
+    if run.algorithm not in CHOOSING:
+        make_plan(run.algorithm, grid)
 
 
 def make_source(data: DigitsData) -> DataSource:
@@ -75,7 +75,7 @@ def train(run: Config, resume: bool = False) -> Result:
     with nn.context_scope(context):
         trainer, saving = _assemble(run, communicator, folder)
         if communicator.mpi.bcast(checkpoint is not None):
-            _go_on(trainer, checkpoint)
+            _go_on(trainer, saving, checkpoint)
         if leads:
             _prepare(trainer, folder, run, checkpoint, resume)
         trainer.emit("start", **_about(run, trainer, checkpoint))
@@ -151,12 +151,13 @@ def _newest(folder: RunFolder) -> tuple[Path, Checkpoint] | None:
     return None if path is None else (path, checkpoint.read(path))
 
 
-def _go_on(trainer: Trainer, found: tuple[Path, Checkpoint] | None) -> None:
+def _go_on(trainer: Trainer, saving: Saving, found: tuple[Path, Checkpoint] | None) -> None:
     """Have the trainer stand at the checkpoint that rank 0 found."""
     from nnabla_torus.training.resuming import restore
 
     path, checkpoint = found or (None, None)
     restore(trainer, checkpoint, str(path))
+    saving.newest = path
 
 
 def _prepare(
@@ -171,7 +172,8 @@ def _prepare(
     parameters = sum(parameter.size for parameter in trainer.graphs.trainable.values())
     print(
         f"{ranks} on a grid of {communicator.grid}, {run.algorithm}; {parameters:,} parameters; "
-        f"{run.epochs} epochs of {trainer.samples_per_epoch:,} images"
+        f"{run.epochs} epochs of {trainer.samples_per_epoch:,} images",
+        flush=True,
     )
     if found is not None:
         path, checkpoint = found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import sys
 import time
@@ -30,8 +31,12 @@ class JsonLog(Callback):
             raise UserError(f"cannot write {path}: {error.strerror}; give another folder as output=...") from None
 
     def on_event(self, trainer: Trainer, event: str, fields: dict[str, Any]) -> None:
-        """Write the event, with the time of day in seconds."""
-        self._file.write(json.dumps({"event": event, "time": round(time.time(), 3), **fields}) + "\n")
+        """Write the event, with the time of day in seconds; JSON has no word for nan and infinity but null."""
+        finite = {
+            key: None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in fields.items()
+        }
+        self._file.write(json.dumps({"event": event, "time": round(time.time(), 3), **finite}) + "\n")
 
 
 class Progress(Callback):
@@ -90,8 +95,9 @@ class Progress(Callback):
         now = (time.perf_counter(), trainer.seen)
         rate = (now[1] - self._last[1]) / max(now[0] - self._last[0], 1e-9)
         self._last = now
+        loss = f"loss {trainer.loss:.4f}  " if trainer.taken else ""  # none yet where a finished run was resumed
         return (
-            f"epoch {trainer.epoch:5.2f} of {self._epochs}  loss {trainer.loss:.4f}  "
+            f"epoch {trainer.epoch:5.2f} of {self._epochs}  {loss}"
             f"test accuracy {fields['top1']:7.2%}  batch {trainer.batch_size}  {rate:,.0f} images/s"
         )
 
