@@ -57,15 +57,16 @@ class GradientExchange:
         """
         if not self._buffers:
             self._lay_out(loss)
-        for buffer in self._buffers:
-            buffer.data[:] = 0
-        if loss is not None:
-            loss.backward(clear_buffer=True)
+        else:
+            for buffer in self._buffers:
+                buffer.data[:] = 0
+            if loss is not None:
+                loss.backward(clear_buffer=True)
         for exchange in self._exchanges:
             exchange()
 
     def _lay_out(self, loss: nn.Variable | None) -> None:
-        """Learn the order of gradients from a backward, and give every parameter its place."""
+        """Run the first backward, learn the order of gradients from it, and move every gradient to its place."""
         learned = None if loss is None else self._learn(loss)
         order = next((order for order in self.communicator.mpi.allgather(learned) if order is not None), None)
         if order is None:
@@ -81,7 +82,10 @@ class GradientExchange:
             for place in self.placements:
                 if place.dtype == dtype:
                     parameter = self.parameters[place.parameter]
+                    gradient = None if loss is None else parameter.g.copy()
                     parameter.grad = buffer.narrow(0, place.start, place.stop - place.start).view(parameter.shape)
+                    if gradient is not None:
+                        parameter.grad.data[...] = gradient
             self._buffers.append(buffer)
             self._exchanges.append(self.communicator.prepare(buffer))
 
@@ -98,7 +102,7 @@ class GradientExchange:
 
         for parameter in self.parameters.values():
             parameter.grad.zero()
-        loss.backward(function_post_hook=note)
+        loss.backward(clear_buffer=True, function_post_hook=note)
         last_use = {name: position for position, name in enumerate(finished)}
         unused = [name for name in self.parameters if name not in last_use]
         order = [*sorted(last_use, key=last_use.__getitem__), *unused]
