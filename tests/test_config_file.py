@@ -77,7 +77,7 @@ def test_overrides_reach_every_depth(tmp_path):
     ],
 )
 def test_every_mistake_is_one_line_with_key_value_and_remedy(tmp_path, override, message):
-    with pytest.raises(UserError, match=re.escape(message).replace("3 is", "3 is")) as raised:
+    with pytest.raises(UserError, match=re.escape(message)) as raised:
         loaded(tmp_path, GOOD, override)
     assert "\n" not in str(raised.value)
 

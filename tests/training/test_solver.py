@@ -47,7 +47,7 @@ def test_lars_first_step_by_hand(decay, weights, gradient, expected):
 
 
 def test_lars_second_step_by_hand():
-    # |(2.7, 3.6)| = 4.5: 0.5·0.2·4.5 / (1 + 0.45) = 9/29, times (0.6, 0.8) + 0.1·(2.7, 3.6) = (0.87, 1.16): (0.27, 0.36)
+    # |(2.7, 3.6)| = 4.5: 0.5·0.2·4.5 / (1 + 0.45) = 9/29, times (0.6, 0.8) + 0.1·(2.7, 3.6): (0.27, 0.36)
     _, found = stepped(lars(0.1, coefficient=0.2, eps=1e-6), [3, 4], [[0.6, 0.8]] * 2)
     np.testing.assert_allclose(found, [2.7 - 0.9 * 0.3 - 0.27, 3.6 - 0.9 * 0.4 - 0.36], rtol=1e-6)
 
