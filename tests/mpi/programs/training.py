@@ -49,17 +49,17 @@ class Losses(Callback):
         self.looks.append(self.look(trainer))
 
 
-def trainer_of(batch_size, *callbacks, normalized=True, noise=False, samples=100, epochs=3, recipe=None):
+def trainer_of(batch_size, *callbacks, normalized=True, dropout=False, samples=100, epochs=3, recipe=None):
     network = ResNet(10, (1, 1), (4, 8), normalized, seed=5)
 
-    def with_noise(images, train):
+    def with_dropout(images, train):
         logits = network(images, train)
-        return logits + F.randn(0, 0.1, logits.shape) if train else logits
+        return F.dropout(logits, 0.3) if train else logits
 
     return Trainer(
         communicator=create_communicator(nn.get_current_context()),
         source=Few(samples),
-        network=with_noise if noise else network,
+        network=with_dropout if dropout else network,
         recipe=recipe or solver.momentum_sgd(1e-3),
         learning_rate=linear(0, epochs * samples, 0.05, 0.01),
         momentum=piecewise([(0, 0.5), (samples, 0.9)]),
@@ -122,7 +122,7 @@ def resume(folder):
     """A run that is given up and gone on with ends bitwise where one in a single piece ends."""
     recipe = solver.lars(1e-3, 0.1, 1e-6)
     sizes = ladder(16, [150, 210], [32, 40])
-    whole = trainer_of(sizes, noise=True, recipe=recipe)
+    whole = trainer_of(sizes, dropout=True, recipe=recipe)
     whole.train()
 
     class GiveUp(Callback):
@@ -132,7 +132,7 @@ def resume(folder):
 
     # Saved at 112 samples, before the batch size changes; given up at 192, after it has.
     saving = Saving(folder, every=1, keep=2, about={"config": {}})
-    first = trainer_of(sizes, TellAlgorithms(), saving, GiveUp(), noise=True, recipe=recipe)
+    first = trainer_of(sizes, TellAlgorithms(), saving, GiveUp(), dropout=True, recipe=recipe)
     try:
         first.train()
     except KeyboardInterrupt:
@@ -140,7 +140,7 @@ def resume(folder):
     WORLD.Barrier()
     path = checkpoints.latest(folder)
     assert path == folder / "step-00000007"
-    second = trainer_of(sizes, TellAlgorithms(), noise=True, recipe=recipe)
+    second = trainer_of(sizes, TellAlgorithms(), dropout=True, recipe=recipe)
     restore(second, checkpoints.read(path) if RANK == 0 else None, str(path))
     assert (second.step, second.seen, second.batch_size) == (7, 112, 16)
     second.train()
