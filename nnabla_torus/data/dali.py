@@ -105,10 +105,13 @@ def build_pipeline(
 
 
 def _decoder_options(decoding: Decoding) -> dict[str, Any]:
+    import nvidia.dali
     from nvidia.dali import types
 
-    device = "cpu" if decoding.gpu is None else "mixed"
-    return {"device": device, "output_type": types.RGB, "adjust_orientation": False}  # EXIF does not turn images
+    options = {"device": "cpu" if decoding.gpu is None else "mixed", "output_type": types.RGB}
+    if int(nvidia.dali.__version__.split(".")[0]) >= 2:  # DALI 1 never lets EXIF turn images
+        options["adjust_orientation"] = False
+    return options
 
 
 def _centre(encoded: Any, decoding: Decoding) -> Any:
