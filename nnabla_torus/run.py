@@ -104,13 +104,16 @@ def _assemble(run: Config, communicator: MpiCommunicator, folder: RunFolder) -> 
 
     source = make_source(run.data)
     course = make_course(run, source.train_samples, communicator.size)
-    saving = Saving(
-        folder.checkpoints, run.checkpoint.every, run.checkpoint.keep, {"config": run.model_dump(mode="json")}
-    )
+    about = {
+        "config": run.model_dump(mode="json"),
+        "image_shape": list(source.image_shape),
+        "classes": source.classes,
+    }
+    saving = Saving(folder.checkpoints, run.checkpoint.every, run.checkpoint.keep, about)
     trainer = Trainer(
         communicator=communicator,
         source=source,
-        network=_network(run, source.classes),
+        network=make_network(run, source.classes),
         recipe=_recipe(run),
         learning_rate=course.learning_rate,
         momentum=course.momentum,
@@ -126,7 +129,8 @@ def _assemble(run: Config, communicator: MpiCommunicator, folder: RunFolder) -> 
     return trainer, saving
 
 
-def _network(run: Config, classes: int) -> Network:
+def make_network(run: Config, classes: int) -> Network:
+    """Return the network that a configuration describes."""
     from nnabla_torus.models.resnet import ResNet
 
     model = run.model

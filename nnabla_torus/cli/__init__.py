@@ -18,6 +18,7 @@ COMMANDS = {
     "train": "Train a network as a configuration says.",
     "schedule": "Print what a run would do, without running it.",
     "prepare": "Draw, index, check, mend and pack image files.",
+    "export": "Write a trained network as an NNP file.",
     "bench": "Time all-reduce algorithms on the ranks that mpirun started.",
     "plan": "Draw an all-reduce on its grid: who holds which part of the sum after each phase.",
     "emulate": "Run any command over MPI on several hosts that this machine pretends to have.",
