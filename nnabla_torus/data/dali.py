@@ -28,7 +28,7 @@ class Decoding:
     layout: Literal["NCHW", "NHWC"] = "NCHW"  # NHWC has a fourth channel of zeros, which tensor cores want
     dtype: Literal["float", "half"] = "float"
     threads: int = 2
-    piece: int = 32
+    piece: int = 64  # samples; threads wait for each other at the end of every operator on a piece
     prefetch: int = 2  # pieces
     gpu: Optional[int] = None  # device number; None decodes on the CPU
     on_error: Literal["stop", "replace"] = "stop"
@@ -82,7 +82,7 @@ def build_pipeline(
             ndim=[dimensions for _, dimensions in inputs],
         )
         if not in_shards:
-            encoded = fn.io.file.read(encoded)
+            encoded = fn.io.file.read(encoded, dont_use_mmap=True)  # mapping costs more than copying so little
         arguments = dict(zip(needs, drawn))
         if augmentation is None:
             images = _centre(encoded, decoding)

@@ -82,28 +82,38 @@ class Regrouped:
     def __init__(self, decoder: Decoder, decoding: Decoding) -> None:
         self._decoder = decoder
         self._decoding = decoding
-        self._images = np.empty((0, *decoding.image_shape), decoding.array_type)
-        self._labels = np.empty(0, np.int32)
+        self._rest = self._batch = self._empty(0)
 
     def take(self, count: int) -> Batch:
-        """Return the next `count` samples."""
-        images = np.empty((count, *self._decoding.image_shape), self._decoding.array_type)
-        labels = np.empty(count, np.int32)
+        """Return the next `count` samples; the arrays are used again for those after them."""
+        if count and not len(self._rest.labels):
+            self._rest = Batch(*next(self._decoder))
+        if count <= len(self._rest.labels):  # a batch within one piece need not be copied
+            batch = Batch(*(array[:count] for array in self._rest))
+            self._rest = Batch(*(array[count:] for array in self._rest))
+            return batch
+        if len(self._batch.labels) < count:
+            self._batch = self._empty(count)  # kept: memory that is new each time costs as much as filling it
+        images, labels = (array[:count] for array in self._batch)
         filled = 0
         while filled < count:
-            if not len(self._labels):
-                self._images, self._labels = next(self._decoder)
-            part = min(count - filled, len(self._labels))
-            images[filled : filled + part] = self._images[:part]
-            labels[filled : filled + part] = self._labels[:part]
-            self._images, self._labels = self._images[part:], self._labels[part:]
+            if not len(self._rest.labels):
+                self._rest = Batch(*next(self._decoder))
+            part = min(count - filled, len(self._rest.labels))
+            images[filled : filled + part] = self._rest.images[:part]
+            labels[filled : filled + part] = self._rest.labels[:part]
+            self._rest = Batch(*(array[part:] for array in self._rest))
             filled += part
         return Batch(images, labels)
 
     def close(self) -> None:
         """End the decoder."""
-        self._images, self._labels = self._images[:0].copy(), self._labels[:0]  # no view into memory that goes
+        self._rest = self._empty(0)  # no view into memory that goes
         self._decoder.close()
+
+    def _empty(self, count: int) -> Batch:
+        images = np.empty((count, *self._decoding.image_shape), self._decoding.array_type)
+        return Batch(images, np.empty(count, np.int32))
 
 
 def train_pieces(stream: SampleStream, start: int, size: int) -> Iterator[Piece]:

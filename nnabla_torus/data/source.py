@@ -48,7 +48,7 @@ class DataSource(Protocol):
         """Return a reader of this rank's training samples from the stream's position `start` on."""
 
     def test(self, start: int, stop: int, batch: int) -> Iterator[Batch]:
-        """Return the test samples [start, stop) in order, in batches of at most `batch`, whose arrays may be used again."""
+        """Return the test samples [start, stop) in order, at most `batch` at a time; their arrays may be used again."""
 
     def close(self) -> None:
         """Give back what the source holds."""

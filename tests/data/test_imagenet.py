@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -49,9 +50,14 @@ def read(
     source: ImageNet, stops: list[int], rank: int = 0, size: int = 1, start: int = 0, seed: int = 5
 ) -> list[Batch]:
     reader = source.train(SampleStream(source.train_samples, seed, rank, size), start)
-    batches = [reader.read(stop) for stop in stops]
+    batches = copied(reader.read(stop) for stop in stops)
     reader.close()
     return batches
+
+
+def copied(batches: Iterable[Batch]) -> list[Batch]:
+    """Keep batches: a source uses their arrays again."""
+    return [Batch(batch.images.copy(), batch.labels.copy()) for batch in batches]
 
 
 def joined(batches: list[Batch]) -> tuple[np.ndarray, np.ndarray]:
@@ -147,7 +153,7 @@ def test_the_test_set_is_seen_once(root: Path, batch: int, ranks: int) -> None:
     whole = next(source.test(0, 7, 7))
     assert whole.labels.tolist() == [0, 0, 1, 2, 2, 2, 2]
     edges = [7 * rank // ranks for rank in range(ranks + 1)]
-    parts = [part for start, stop in zip(edges, edges[1:]) for part in source.test(start, stop, batch)]
+    parts = [part for start, stop in zip(edges, edges[1:]) for part in copied(source.test(start, stop, batch))]
     assert max(len(part.labels) for part in parts) <= batch
     images, labels = joined(parts)
     assert np.array_equal(images, whole.images) and np.array_equal(labels, whole.labels)
