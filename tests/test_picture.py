@@ -1,3 +1,5 @@
+from pathlib import Path
+
 from nnabla_torus.grid import Grid
 from nnabla_torus.picture import draw
 from nnabla_torus.plan import ALGORITHMS, make_plan
@@ -54,3 +56,10 @@ def test_a_large_grid_is_told_in_words():
 def test_no_line_is_wider_than_a_screen_at_a_laptops_size():
     for algorithm in ALGORITHMS:
         assert max(map(len, draw(make_plan(algorithm, Grid((2, 4)))).splitlines())) <= 130
+
+
+def test_the_readme_shows_what_is_drawn():
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    assert TORUS in readme
+    ring, torus = draw(make_plan("ring", Grid((34, 64)))), draw(make_plan("torus", Grid((34, 64))))
+    assert "4350 steps" in ring and "192 steps" in torus and "takes 4,350, the torus 192" in readme
