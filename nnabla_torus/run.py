@@ -10,7 +10,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nnabla_torus.config import Config, DigitsData, LarsSolver, NesterovSolver
+from nnabla_torus.config import (
+    AlexNetModel,
+    Config,
+    DigitsData,
+    ImageNetData,
+    ImageNetResNetModel,
+    LarsSolver,
+    NesterovSolver,
+    ResNetModel,
+)
 from nnabla_torus.course import make_course
 from nnabla_torus.data.source import DataSource
 from nnabla_torus.failure import UserError
@@ -22,6 +31,7 @@ if TYPE_CHECKING:
     import nnabla as nn
 
     from nnabla_torus.communicators.mpi import MpiCommunicator
+    from nnabla_torus.data.index import Index
     from nnabla_torus.training.checkpoint import Checkpoint
     from nnabla_torus.training.graphs import Network
     from nnabla_torus.training.saving import Saving
@@ -43,6 +53,9 @@ def check_fits(run: Config, ranks: int) -> None:
     """Raise UserError for what does not fit the number of ranks or this machine; needs no rank to have started."""
     grid = parse_grid(run.grid, ranks)
     make_course(run, 1, ranks)
+    if importlib.util.find_spec("nnabla") is None:
+        here = platform.python_version()
+        raise UserError(f"training needs nnabla, which has wheels for Python 3.9 and 3.10 only, and this is {here}")
     if run.device == "cuda" and importlib.util.find_spec("nnabla_ext.cuda") is None:
         raise UserError("device cuda needs nnabla-ext-cuda120, which is not installed; install it, or use device=cpu")
     from nnabla_torus.tuning import CHOOSING  # last, since this starts MPI
@@ -51,11 +64,47 @@ def check_fits(run: Config, ranks: int) -> None:
         make_plan(run.algorithm, grid)
 
 
-def make_source(data: DigitsData) -> DataSource:
-    """Return the data set that a configuration names."""
-    from nnabla_torus.data.digits import Digits
+def make_source(run: Config, communicator: MpiCommunicator | None = None) -> DataSource:
+    """Return the data set that a configuration describes; with a communicator every rank must call this.
 
-    return Digits()
+    Rank 0 indexes image files where that was not done yet, and the others then read its index.
+    """
+    data = run.data
+    if isinstance(data, DigitsData):
+        from nnabla_torus.data.digits import Digits
+
+        return Digits()
+    from nnabla_torus.data.dali import Decoding
+    from nnabla_torus.data.imagenet import ImageNet
+
+    leads = communicator is None or communicator.rank == 0
+    if communicator is not None and not leads:
+        communicator.mpi.Barrier()
+    train, val = _open_indexes(data, build=leads)
+    if communicator is not None and leads:
+        communicator.mpi.Barrier()
+    decoding = Decoding(
+        size=data.size,
+        test_resize=data.test_resize,
+        mean=data.mean,
+        deviation=data.deviation,
+        layout="NCHW" if isinstance(run.model, ResNetModel) else run.model.layout,
+        threads=data.threads,
+        piece=data.piece,
+        prefetch=data.prefetch,
+        gpu=communicator.local_rank if communicator is not None and run.device == "cuda" else None,
+        on_error=data.on_error,
+    )
+    return ImageNet(train, val, data.augmentation, decoding)
+
+
+def _open_indexes(data: ImageNetData, build: bool) -> tuple[Index, Index]:
+    from nnabla_torus.data.scan import open_index
+
+    root, cache = Path(data.root), Path(data.index) if data.index else None
+    labels = Path(data.val_labels) if data.val_labels else None
+    train = open_index(root, data.train, cache=cache, build=build)
+    return train, open_index(root, data.val, labels, train.classes, cache, build)
 
 
 def train(run: Config, resume: bool = False) -> Result:
@@ -98,11 +147,12 @@ def _context(device: str) -> nn.Context:
 
 def _assemble(run: Config, communicator: MpiCommunicator, folder: RunFolder) -> tuple[Trainer, Saving]:
     """Return the trainer that a configuration describes, and what saves it."""
-    from nnabla_torus.training.callbacks import BatchSizeControl, Evaluate, TellAlgorithms
+    from nnabla_torus.data.imagenet import ImageNet
+    from nnabla_torus.training.callbacks import BatchSizeControl, Evaluate, TellAlgorithms, TellReplaced
     from nnabla_torus.training.saving import Saving
     from nnabla_torus.training.trainer import Trainer
 
-    source = make_source(run.data)
+    source = make_source(run, communicator)
     course = make_course(run, source.train_samples, communicator.size)
     about = {
         "config": run.model_dump(mode="json"),
@@ -126,14 +176,22 @@ def _assemble(run: Config, communicator: MpiCommunicator, folder: RunFolder) -> 
             saving,
         ],
     )
+    if isinstance(source, ImageNet):
+        trainer.callbacks.append(TellReplaced(source.replaced, run.evaluation.every))
     return trainer, saving
 
 
 def make_network(run: Config, classes: int) -> Network:
     """Return the network that a configuration describes."""
+    from nnabla_torus.models.alexnet import AlexNet
+    from nnabla_torus.models.imagenet_resnet import ImageNetResNet
     from nnabla_torus.models.resnet import ResNet
 
     model = run.model
+    if isinstance(model, ImageNetResNetModel):
+        return ImageNetResNet(classes, model.depth, model.version, model.last_gamma_zero, model.layout, run.seed)
+    if isinstance(model, AlexNetModel):
+        return AlexNet(classes, model.layout, run.seed)
     return ResNet(classes, model.blocks, model.widths, model.batch_normalization, run.seed)
 
 
