@@ -129,9 +129,9 @@ def train(run: Config, resume: bool = False) -> Result:
             _prepare(trainer, folder, run, checkpoint, resume)
         trainer.emit("start", **_about(run, trainer, checkpoint))
         trainer.train()
+        if trainer.evaluation is None:  # resumed where there was nothing left to do
+            trainer.evaluate(run.evaluation.batch_per_rank)
     trainer.source.close()
-    if trainer.evaluation is None:  # resumed where there was nothing left to do
-        trainer.evaluate(run.evaluation.batch_per_rank)
     assert trainer.evaluation is not None
     result = Result(trainer.evaluation.top1, trainer.seen, trainer.elapsed, saving.newest)
     trainer.emit("end", top1=result.top1, samples=result.samples, seconds=result.seconds)
