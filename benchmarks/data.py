@@ -26,8 +26,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from nnabla_torus.data.augmentation import Augmentation, Crop
-from nnabla_torus.data.dali import IMAGENET_DEVIATION, IMAGENET_MEAN, Decoding
+from nnabla_torus.data.augmentation import IMAGENET_DEVIATION, IMAGENET_MEAN, Augmentation, Crop
+from nnabla_torus.data.dali import Decoding
 from nnabla_torus.data.imagenet import ImageNet
 from nnabla_torus.data.scan import open_index
 from nnabla_torus.data.stream import SampleStream

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Optional, Union
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from nnabla_torus.config_errors import one_line
+from nnabla_torus.data.augmentation import IMAGENET_DEVIATION, IMAGENET_MEAN, Augmentation
 from nnabla_torus.failure import UserError
 
 # Numbers are taken as they are written: 3 is also 3.0, but "3", 3.5 and true are no whole numbers.
@@ -18,6 +19,8 @@ NonNegativeInt = Annotated[int, Field(strict=True, ge=0)]
 PositiveFloat = Annotated[float, Field(strict=True, gt=0)]
 NonNegativeFloat = Annotated[float, Field(strict=True, ge=0)]
 Flag = Annotated[bool, Field(strict=True)]
+
+SMALLEST_FOR_ALEXNET = 67  # pixels; its last pooling then has one
 
 
 class _Section(BaseModel):
@@ -28,6 +31,38 @@ class DigitsData(_Section):
     """scikit-learn's digits."""
 
     name: Literal["digits"]
+
+
+class ImageNetData(_Section):
+    """Image files in ImageNet's layout below `root`, decoded by DALI with so many `threads` on every rank.
+
+    `train` and `val` are folders of class folders or tar shards, or patterns of shards; `val_labels` labels a folder
+    without class folders. `index` is where the indexes are kept, root/.nnabla_torus unless given. Images of the
+    network have sides of `size`; for evaluation the shorter side becomes `test_resize` and the centre is cut. `mean`
+    and `deviation` are of RGB from 0 to 255. `piece` samples are decoded together, `prefetch` pieces ahead.
+    """
+
+    name: Literal["imagenet"]
+    root: str
+    train: str = "train"
+    val: str = "val"
+    val_labels: Optional[str] = None
+    index: Optional[str] = None
+    size: PositiveInt = 224
+    test_resize: PositiveInt = 256
+    mean: tuple[NonNegativeFloat, NonNegativeFloat, NonNegativeFloat] = IMAGENET_MEAN
+    deviation: tuple[PositiveFloat, PositiveFloat, PositiveFloat] = IMAGENET_DEVIATION
+    augmentation: Augmentation = Augmentation()
+    threads: PositiveInt = 2
+    piece: PositiveInt = 64
+    prefetch: PositiveInt = 2
+    on_error: Literal["stop", "replace"] = "stop"
+
+    @model_validator(mode="after")
+    def _centre_lies_within(self) -> ImageNetData:
+        if self.test_resize < self.size:
+            raise ValueError(f"has test_resize {self.test_resize} below size {self.size}; make it at least as large")
+        return self
 
 
 class ResNetModel(_Section):
@@ -45,6 +80,27 @@ class ResNetModel(_Section):
                 f"has {len(self.blocks)} blocks but {len(self.widths)} widths; give one of each for every stage"
             )
         return self
+
+
+class ImageNetResNetModel(_Section):
+    """A residual network of ImageNet; `last_gamma_zero` begins every block as the identity (Goyal et al. 2017)."""
+
+    name: Literal["resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]
+    version: Literal["v1", "v1.5"] = "v1.5"
+    last_gamma_zero: Flag = False
+    layout: Literal["NCHW", "NHWC"] = "NCHW"
+
+    @property
+    def depth(self) -> int:
+        """Number of layers."""
+        return int(self.name[len("resnet") :])
+
+
+class AlexNetModel(_Section):
+    """AlexNet with batch normalisation, as Jia et al. (2018) trained it."""
+
+    name: Literal["alexnet"]
+    layout: Literal["NCHW", "NHWC"] = "NCHW"
 
 
 class BatchSize(_Section):
@@ -238,13 +294,25 @@ class Config(_Section):
     grid: Annotated[str, BeforeValidator(lambda given: str(given) if type(given) is int else given)] = "auto"
     algorithm: str = "torus"
     output: str
-    data: DigitsData
-    model: ResNetModel
+    data: Annotated[Union[DigitsData, ImageNetData], Field(discriminator="name")]
+    model: Annotated[Union[ResNetModel, ImageNetResNetModel, AlexNetModel], Field(discriminator="name")]
     batch_size: BatchControl
     learning_rate: Scheduled
     solver: Annotated[Union[SgdSolver, NesterovSolver, LarsSolver], Field(discriminator="name")]
     evaluation: Evaluation = Evaluation()
     checkpoint: Checkpointing = Checkpointing()
+
+    @model_validator(mode="after")
+    def _network_fits_the_images(self) -> Config:
+        if isinstance(self.model, ResNetModel):
+            return self
+        if isinstance(self.data, DigitsData):
+            raise ValueError(f"has model.name {self.model.name} for the digits; it wants colour images, use resnet")
+        if self.model.layout == "NHWC" and self.device == "cpu":
+            raise ValueError("has model.layout NHWC with device cpu; nnabla computes it on a GPU only, use NCHW")
+        if isinstance(self.model, AlexNetModel) and self.data.size < SMALLEST_FOR_ALEXNET:
+            raise ValueError(f"has data.size {self.data.size}; AlexNet needs at least {SMALLEST_FOR_ALEXNET}")
+        return self
 
 
 def check(values: dict[str, Any]) -> Config:

@@ -30,7 +30,7 @@ def schedule(config: Path, overrides: tuple[str, ...], ranks: int, as_json: bool
 
     wanted = load(config, overrides)
     check_fits(wanted, ranks)
-    source = make_source(wanted.data)
+    source = make_source(wanted)
     course = make_course(wanted, source.train_samples, ranks)
     source.close()
     found = list(stages(course))

@@ -20,6 +20,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from nnabla_torus.data.philox import uniforms
 
+IMAGENET_MEAN = (123.675, 116.28, 103.53)  # of RGB from 0 to 255, the values in common use
+IMAGENET_DEVIATION = (58.395, 57.12, 57.375)
+
 ATTEMPTS = 10  # to find a region of the drawn area and aspect within the image; then the whole width or height
 NOISE_MARGIN = 256  # the noise tile is so much larger than an image: 256 x 256 cuts
 
@@ -41,7 +44,7 @@ Range = Annotated[tuple[float, float], AfterValidator(_ordered)]
 class Crop(BaseModel):
     """A region of random area (share of the image) and aspect (width / height), Szegedy et al., as Goyal et al. did."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     area: Range = (0.08, 1.0)
     aspect: Range = (3 / 4, 4 / 3)
 
@@ -59,17 +62,17 @@ class Augmentation(BaseModel):
     change, `noise` the standard deviation in grey levels of 0 to 255.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     random_resized_crop: Optional[Crop] = None
     resizing: Optional[Range] = None  # the shorter side becomes so long, drawn; then a random place: He et al.
     aspect_distortion: Optional[Range] = None  # of the region that `resizing` takes
-    flipping: float = Field(0.0, ge=0, le=1)
-    rotation: float = Field(0.0, ge=0, le=180)
+    flipping: Annotated[float, Field(ge=0, le=1)] = 0.0
+    rotation: Annotated[float, Field(ge=0, le=180)] = 0.0
     scaling: Optional[Range] = None
-    padding: int = Field(0, ge=0)  # on every side; then a random place of the same size
-    brightness: float = Field(0.0, ge=0, lt=1)
-    contrast: float = Field(0.0, ge=0, lt=1)
-    noise: float = Field(0.0, ge=0)
+    padding: Annotated[int, Field(ge=0)] = 0  # on every side; then a random place of the same size
+    brightness: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    contrast: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    noise: Annotated[float, Field(ge=0)] = 0.0
 
     @model_validator(mode="after")
     def _one_crop(self) -> Augmentation:

@@ -10,11 +10,14 @@ from typing import Any, Callable, Literal, Optional
 
 import numpy as np
 
-from nnabla_torus.data.augmentation import NOISE_MARGIN, Augmentation, noise_tile
+from nnabla_torus.data.augmentation import (
+    IMAGENET_DEVIATION,
+    IMAGENET_MEAN,
+    NOISE_MARGIN,
+    Augmentation,
+    noise_tile,
+)
 from nnabla_torus.failure import UserError
-
-IMAGENET_MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)  # of RGB, the values in common use
-IMAGENET_DEVIATION = (0.229 * 255, 0.224 * 255, 0.225 * 255)
 
 
 @dataclass(frozen=True)

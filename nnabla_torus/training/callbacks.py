@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from nnabla_torus.schedules.batch_size import BatchSchedule
@@ -64,6 +65,27 @@ class Evaluate(Callback):
         """Evaluate where it is time."""
         if trainer.passed(self.every):
             trainer.evaluate(self.batch)
+
+
+class TellReplaced(Callback):
+    """Tells, every so many epochs, which bad files were replaced since the last time, by how often, on all ranks.
+
+    It counts what was decoded, which is a little ahead of what was trained on; belongs on every rank.
+    """
+
+    name = "replaced"
+
+    def __init__(self, replaced: Counter[str], every: float) -> None:
+        self._replaced = replaced
+        self._every = every
+
+    def after_step(self, trainer: Trainer) -> None:
+        """Add up over ranks where it is time."""
+        if trainer.passed(self._every):
+            files = trainer.communicator.mpi.allreduce(self._replaced)
+            self._replaced.clear()
+            if files:
+                trainer.emit("replaced", files=dict(sorted(files.items())))
 
 
 class TellAlgorithms(Callback):

@@ -73,6 +73,11 @@ class Progress(Callback):
             self.say(f"gradients now travel by {fields['algorithms']}: equal to the run before up to rounding only")
         elif event == "evaluation":
             self.say(self._line(trainer, fields))
+        elif event == "replaced":
+            times = sum(fields["files"].values())
+            self.say(
+                f"{len(fields['files'])} files cannot be decoded and were replaced {times} times; the log names them"
+            )
 
     def after_training(self, trainer: Trainer) -> None:
         """End the bar."""
