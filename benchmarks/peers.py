@@ -38,6 +38,7 @@ ENVIRONMENTS = {
     "gloo": ("python3.11", ["torch", "numpy"]),
     "horovod": ("python3.11", ["torch", "horovod", "numpy"]),
 }
+PATIENCE_S = 40  # for one sum
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 OPENMPI = [
     "--map-by",
@@ -77,14 +78,15 @@ class Job:
                 start_new_session=True,
             )
             self.streams = []
-            deadline = time.monotonic() + 60 + ranks
+            deadline = time.monotonic() + 30 + ranks
             while len(self.streams) < ranks:
                 if self.process.poll() is not None or time.monotonic() > deadline:
+                    reason = self.why()
                     self.close()
-                    raise RuntimeError(self.why())
+                    raise RuntimeError(reason)
                 with contextlib.suppress(TimeoutError, socket.timeout):
                     connection, _ = server.accept()
-                    connection.settimeout(120)
+                    connection.settimeout(PATIENCE_S)
                     self.streams.append(connection.makefile("rw"))
 
     def run(self, contestant: str) -> float:
@@ -92,7 +94,10 @@ class Job:
         for stream in self.streams:
             stream.write(contestant + "\n")
             stream.flush()
-        answers = [stream.readline().strip() for stream in self.streams]
+        try:
+            answers = [stream.readline().strip() for stream in self.streams]
+        except OSError:
+            raise RuntimeError(f"{contestant} did not end within {PATIENCE_S} s") from None
         if not all(answers):
             raise RuntimeError(self.why())
         failed = [answer for answer in answers if not re.fullmatch(r"[\d.e+-]+", answer)]
