@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from nnabla_torus.config import Config, check
+from nnabla_torus.config_file import load
+from nnabla_torus.course import make_course, stages
 from nnabla_torus.failure import UserError
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -61,6 +63,24 @@ def test_an_empty_crop_takes_its_usual_limits() -> None:
 def test_what_is_wrong_is_named(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         configured(**keys)
+
+
+def test_the_baseline_of_goyal_et_al() -> None:
+    run = load(CONFIGS / "imagenet_resnet50.yaml", ["data.root=/data"])
+    *course, rest = stages(make_course(run, 1_281_167, 256))
+    assert [(stage.global_batch, stage.batch_per_rank) for stage in course] == [(8192, (32, 32))] * 5
+    assert sum(stage.steps for stage in course) == 14_075
+    assert (rest.steps, rest.global_batch) == (1, 90 * 1_281_167 - 14_075 * 8192)
+    assert [stage.learning_rate[1] for stage in course[1:]] == pytest.approx([3.2, 0.32, 0.032, 0.0032])
+    assert course[0].learning_rate[0] == pytest.approx(0.1)
+    assert [round(stage.epochs[1]) for stage in course] == [5, 30, 60, 80, 90]
+    uneven = next(stages(make_course(run, 1_281_167, 7)))
+    assert uneven.batch_per_rank == (1170, 1171)
+
+
+def test_the_synthetic_imagenet() -> None:
+    run = load(CONFIGS / "synthetic_imagenet.yaml", [])
+    assert (run.device, run.data.size, run.model.name) == ("cpu", 64, "resnet18")
 
 
 def test_the_digits_are_too_small_for_networks_of_imagenet() -> None:
