@@ -33,7 +33,7 @@ DROPOUT = 0.5
 class AlexNet:
     """AlexNet with batch normalisation; layouts as in ImageNetResNet.
 
-    Dropout draws from `seed`: the same masks on all ranks, and from their beginning again in a run that is resumed.
+    Dropout draws from nnabla's own random numbers, which a trainer seeds for each step and rank.
     """
 
     classes: int
@@ -43,15 +43,14 @@ class AlexNet:
     def __call__(self, images: nn.Variable, train: bool) -> nn.Variable:
         """Return logits of (n, classes) for images of (n, 3, height, width), or (n, height, width, 3 or 4)."""
         layers = Layers(train, self.seed, self.layout)
-        x, inputs = images, COLOURS
+        x = images
         for number, (width, kernel, stride, pad, pooled) in enumerate(CONVOLUTIONS):
             name = f"conv{number}"
-            x = layers.convolution_of(name, x, inputs, width, kernel, stride, pad)
+            x = layers.convolution(name, x, width, kernel, stride, pad=pad, inputs=COLOURS if number == 0 else None)
             x = F.relu(layers.batch_normalization(name, x))
             x = layers.max_pooling(x, kernel=3, stride=2) if pooled else x
-            inputs = width
         x = layers.batch_normalization("pooled", x)
         for number in range(2):
             x = F.relu(layers.affine(f"hidden{number}", x, HIDDEN, deviation=0.005))
-            x = F.dropout(x, DROPOUT, seed=self.seed + number) if train else x
+            x = F.dropout(x, DROPOUT) if train else x
         return layers.affine("head", x, self.classes)

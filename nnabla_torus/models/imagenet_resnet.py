@@ -45,7 +45,7 @@ class ImageNetResNet:
         """Return logits of (n, classes) for images of (n, 3, height, width), or (n, height, width, 3 or 4)."""
         layers = Layers(train, self.seed, self.layout)
         with nn.parameter_scope("stem"):
-            x = layers.convolution_of("conv", images, COLOURS, WIDTHS[0], kernel=7, stride=2, pad=3)
+            x = layers.convolution("conv", images, WIDTHS[0], kernel=7, stride=2, inputs=COLOURS)
             x = F.relu(layers.batch_normalization("conv", x))
         x = layers.max_pooling(x, kernel=3, stride=2, pad=1)
         for stage, (blocks, width) in enumerate(zip(BLOCKS[self.depth], WIDTHS)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Optional
 
 import nnabla as nn
 import nnabla.functions as F
@@ -42,26 +42,38 @@ class Layers:
         """Return how many channels x has."""
         return int(x.shape[-1 if self.channels_last else 1])
 
-    def convolution(self, name: str, x: nn.Variable, width: int, kernel: int, stride: int = 1) -> nn.Variable:
-        """A convolution without bias that keeps the size at stride 1; He's initialisation by fan-out."""
-        return self.convolution_of(name, x, self.channels(x), width, kernel, stride, kernel // 2)
-
-    def convolution_of(
-        self, name: str, x: nn.Variable, inputs: int, width: int, kernel: int, stride: int, pad: int
+    def convolution(
+        self,
+        name: str,
+        x: nn.Variable,
+        width: int,
+        kernel: int,
+        stride: int = 1,
+        *,
+        pad: Optional[int] = None,
+        inputs: Optional[int] = None,
+        bias: bool = False,
+        zero: bool = False,
     ) -> nn.Variable:
-        """A convolution of the first `inputs` channels of x; what x has beyond them is padding and is not looked at.
+        """A convolution to `width` channels, padded so that at stride 1 the size stays; weights by He's fan-out.
 
+        `inputs`: only so many channels of x are looked at, those beyond are padding. `zero`: the weights begin at 0.
         Source of the initialisation: He et al., Delving Deep into Rectifiers (2015), section 2.2, backward form.
         """
+        inputs = inputs or self.channels(x)
+        pad = kernel // 2 if pad is None else pad
         square = (kernel, kernel)
         shape = (width, *square, inputs) if self.channels_last else (width, inputs, *square)
         spread = I.NormalInitializer(float(np.sqrt(2 / (kernel * kernel * width))), rng=self.random)
         with nn.parameter_scope(name), nn.parameter_scope("conv"):
-            weight = nn.parameter.get_parameter_or_create("W", shape, spread)
+            weight = nn.parameter.get_parameter_or_create("W", shape, ZERO if zero else spread)
+            offset = nn.parameter.get_parameter_or_create("b", (width,), ZERO) if bias else None
         if self.channels(x) > inputs:  # zeros beside the weights, instead of a copy of x without its padding
-            beside = (0, self.channels(x) - inputs)
-            weight = F.pad(weight, beside if self.channels_last else (*beside, 0, 0, 0, 0))
-        return F.convolution(x, weight, pad=(pad, pad), stride=(stride, stride), channel_last=self.channels_last)
+            missing = (0, self.channels(x) - inputs)
+            weight = F.pad(weight, missing if self.channels_last else (*missing, 0, 0, 0, 0))
+        return F.convolution(
+            x, weight, offset, pad=(pad, pad), stride=(stride, stride), channel_last=self.channels_last
+        )
 
     def batch_normalization(self, name: str, x: nn.Variable, gamma: I.ConstantInitializer = ONE) -> nn.Variable:
         """Batch normalisation over all but the channels: with the batch's statistics in training, else the running."""

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 import nnabla as nn
 import nnabla.functions as F
-import nnabla.initializer as I
-import nnabla.parametric_functions as PF
-import numpy as np
+
+from nnabla_torus.models.layers import ONE, ZERO, Layers
 
 
 @dataclass(frozen=True)
@@ -35,57 +34,35 @@ class ResNet:
 
     def __call__(self, images: nn.Variable, train: bool) -> nn.Variable:
         """Return logits of (n, classes) for images of (n, channels, height, width)."""
-        layers = _Layers(self.batch_normalization, train, np.random.RandomState(self.seed))
-        x = F.relu(layers.convolution("stem", images, self.widths[0], kernel=3))
+        layers = Layers(train, self.seed, "NCHW")
+        x = F.relu(self._convolution(layers, "stem", images, self.widths[0], kernel=3))
         for stage, (blocks, width) in enumerate(zip(self.blocks, self.widths)):
             for block in range(blocks):
                 stride = 2 if stage > 0 and block == 0 else 1
                 with nn.parameter_scope(f"stage{stage}/block{block}"):
-                    x = layers.basic_block(x, width, stride)
-        with nn.parameter_scope("head"):
-            return PF.affine(
-                F.mean(x, axis=(2, 3)), self.classes, w_init=I.NormalInitializer(0.01, rng=layers.random), b_init=_ZERO
-            )
+                    x = self._block(layers, x, width, stride)
+        return layers.affine("head", layers.mean_over_pixels(x), self.classes)
 
-
-_ZERO = I.ConstantInitializer(0)
-_ONE = I.ConstantInitializer(1)
-
-
-@dataclass(frozen=True)
-class _Layers:
-    """The layers that networks are made of, with batch normalisation or, in its place, a bias."""
-
-    batch_normalization: bool
-    train: bool
-    random: np.random.RandomState
-
-    def basic_block(self, x: nn.Variable, width: int, stride: int) -> nn.Variable:
-        """Two convolutions around which x is carried past."""
+    def _block(self, layers: Layers, x: nn.Variable, width: int, stride: int) -> nn.Variable:
         shortcut = x
-        if stride != 1 or x.shape[1] != width:
-            shortcut = self.convolution("shortcut", x, width, kernel=1, stride=stride)
-        y = F.relu(self.convolution("first", x, width, kernel=3, stride=stride))
-        y = self.convolution("second", y, width, kernel=3, begin_at_zero=True)
+        if stride != 1 or layers.channels(x) != width:
+            shortcut = self._convolution(layers, "shortcut", x, width, kernel=1, stride=stride)
+        y = F.relu(self._convolution(layers, "first", x, width, kernel=3, stride=stride))
+        y = self._convolution(layers, "second", y, width, kernel=3, begin_at_zero=True)
         return F.relu(y + shortcut)
 
-    def convolution(
-        self, name: str, x: nn.Variable, width: int, kernel: int, stride: int = 1, begin_at_zero: bool = False
+    def _convolution(
+        self,
+        layers: Layers,
+        name: str,
+        x: nn.Variable,
+        width: int,
+        kernel: int,
+        stride: int = 1,
+        begin_at_zero: bool = False,
     ) -> nn.Variable:
-        """A convolution and its normalisation; He's initialisation by fan-out."""
-        spread = I.NormalInitializer(float(np.sqrt(2 / (kernel * kernel * width))), rng=self.random)
-        with nn.parameter_scope(name):
-            y = PF.convolution(
-                x,
-                width,
-                (kernel, kernel),
-                pad=(kernel // 2, kernel // 2),
-                stride=(stride, stride),
-                w_init=_ZERO if begin_at_zero and not self.batch_normalization else spread,
-                b_init=_ZERO,
-                with_bias=not self.batch_normalization,
-            )
-            if not self.batch_normalization:
-                return y
-            gamma = _ZERO if begin_at_zero else _ONE
-            return PF.batch_normalization(y, batch_stat=self.train, param_init={"gamma": gamma, "beta": _ZERO})
+        """A convolution and its normalisation, or in its place a bias."""
+        if not self.batch_normalization:
+            return layers.convolution(name, x, width, kernel, stride, bias=True, zero=begin_at_zero)
+        y = layers.convolution(name, x, width, kernel, stride)
+        return layers.batch_normalization(name, y, ZERO if begin_at_zero else ONE)

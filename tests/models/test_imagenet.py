@@ -1,5 +1,7 @@
 """The networks of ImageNet: published sizes, where they halve the image, how they begin, layouts and precisions."""
 
+import importlib.util
+
 import nnabla as nn
 import nnabla.functions as F
 import numpy as np
@@ -123,10 +125,10 @@ def transposing(convolution, pooling):
     def last(x):
         return F.transpose(x, (0, 2, 3, 1))
 
-    def convolve(x, weight, channel_last=False, **options):
-        return (
-            last(convolution(first(x), first(weight), **options)) if channel_last else convolution(x, weight, **options)
-        )
+    def convolve(x, weight, bias=None, channel_last=False, **options):
+        if not channel_last:
+            return convolution(x, weight, bias, **options)
+        return last(convolution(first(x), first(weight), bias, **options))
 
     def pool(x, *arguments, channel_last=False, **options):
         return last(pooling(first(x), *arguments, **options)) if channel_last else pooling(x, *arguments, **options)
@@ -180,6 +182,29 @@ def test_half_precision_computes_what_float_does():
         assert output.d.dtype == gradient.dtype == (np.float32 if type_config == "float" else np.float16)
         assert np.all(np.isfinite(gradient)) and np.any(gradient != 0)
     np.testing.assert_allclose(logits["half"], logits["float"], atol=0.02)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(importlib.util.find_spec("nnabla_ext") is None, reason="nnabla-ext-cuda120 is not installed")
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("type_config", ["float", "half"])
+def test_a_gpu_computes_every_layout_and_precision(layout, type_config):
+    batch = pictures((8, 3, 64, 64))
+    expected = resnet(50, classes=5)(nn.Variable.from_numpy_array(batch), False)
+    expected.forward()
+    parameters = {name: p.d.copy() for name, p in nn.get_parameters(grad_only=False).items()}
+    nn.clear_parameters()
+    nn.set_default_context(get_extension_context("cudnn", type_config=type_config))
+    padded = np.concatenate([batch.transpose(0, 2, 3, 1), np.zeros((8, 64, 64, 1), np.float32)], axis=3)
+    images = nn.Variable.from_numpy_array(batch if layout == "NCHW" else padded)
+    logits = resnet(50, classes=5, layout=layout)(images, False)
+    for name, parameter in nn.get_parameters(grad_only=False).items():
+        value = parameters[name]
+        if layout == "NHWC" and value.ndim == 4:
+            value = value.transpose(0, 2, 3, 1)
+        parameter.d = value.reshape(parameter.shape)
+    logits.forward()
+    np.testing.assert_allclose(logits.d, expected.d, atol=1e-3 if type_config == "float" else 0.05)
 
 
 def test_float_trains_on_a_batch():
