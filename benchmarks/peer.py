@@ -15,8 +15,9 @@ def ours(count: int, grid: str):
     import nnabla as nn
     from mpi4py import MPI
 
-    from nnabla_torus.all_reduce import AllReduce, Means
+    from nnabla_torus.all_reduce import AllReduce
     from nnabla_torus.communicators import create_communicator
+    from nnabla_torus.means import Means
     from nnabla_torus.plan import make_plan
 
     nn.logger.setLevel("WARNING")

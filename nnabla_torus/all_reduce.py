@@ -23,34 +23,12 @@ from nnabla_torus.collectives.memory import Memory, MemoryUnavailable, agreed
 from nnabla_torus.collectives.mpi import MpiCollectives
 from nnabla_torus.collectives.shared_memory import SharedMemoryCollectives
 from nnabla_torus.collectives.steps import HalvingCollectives, RingCollectives
-from nnabla_torus.failure import UserError
+from nnabla_torus.means import MESSAGES, SHARED_MEMORY, Means
 from nnabla_torus.plan import Op, Plan, split
 
-SHARED_MEMORY = "shared_memory"
-
-# What ranks on several hosts, or on one that cannot share memory, have: "library" is MPI's own collectives.
 BY_MESSAGES: Mapping[str, Callable[[MPI.Comm], MpiCollectives]] = MappingProxyType(
-    {"library": MpiCollectives, "ring": RingCollectives, "halving": HalvingCollectives}
+    dict(zip(MESSAGES, (MpiCollectives, RingCollectives, HalvingCollectives)))
 )
-
-
-@dataclass(frozen=True)
-class Means:
-    """How the groups of a plan exchange: those `inside` one host, and those `between` hosts.
-
-    `inside` is "shared_memory" or one of `BY_MESSAGES`, `between` one of `BY_MESSAGES`. Raises UserError for others.
-    """
-
-    inside: str = SHARED_MEMORY
-    between: str = "library"
-
-    def __post_init__(self) -> None:
-        for where, given, allowed in (
-            ("inside", self.inside, [SHARED_MEMORY, *BY_MESSAGES]),
-            ("between", self.between, [*BY_MESSAGES]),
-        ):
-            if given not in allowed:
-                raise UserError(f"means {where} hosts {given!r} is unknown; choose one of {', '.join(allowed)}")
 
 
 @dataclass(frozen=True)

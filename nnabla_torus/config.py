@@ -293,6 +293,7 @@ class Config(_Section):
     device: Literal["cpu", "cuda"] = "cpu"
     grid: Annotated[str, BeforeValidator(lambda given: str(given) if type(given) is int else given)] = "auto"
     algorithm: str = "torus"
+    tuning: Optional[str] = None
     output: str
     data: Annotated[Union[DigitsData, ImageNetData], Field(discriminator="name")]
     model: Annotated[Union[ResNetModel, ImageNetResNetModel, AlexNetModel], Field(discriminator="name")]

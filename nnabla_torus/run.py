@@ -26,6 +26,7 @@ from nnabla_torus.failure import UserError
 from nnabla_torus.grid import parse_grid
 from nnabla_torus.plan import make_plan
 from nnabla_torus.run_folder import RunFolder
+from nnabla_torus.tuning import CHOOSING, read_table
 
 if TYPE_CHECKING:
     import nnabla as nn
@@ -58,8 +59,8 @@ def check_fits(run: Config, ranks: int) -> None:
         raise UserError(f"training needs nnabla, which has wheels for Python 3.9 and 3.10 only, and this is {here}")
     if run.device == "cuda" and importlib.util.find_spec("nnabla_ext.cuda") is None:
         raise UserError("device cuda needs nnabla-ext-cuda120, which is not installed; install it, or use device=cpu")
-    from nnabla_torus.tuning import CHOOSING  # last, since this starts MPI
-
+    if run.tuning is not None:
+        read_table(Path(run.tuning))
     if run.algorithm not in CHOOSING:
         make_plan(run.algorithm, grid)
 
@@ -115,7 +116,7 @@ def train(run: Config, resume: bool = False) -> Result:
     context = _context(run.device)
     from nnabla_torus.communicators import create_communicator
 
-    communicator = create_communicator(context, run.algorithm, run.grid)
+    communicator = create_communicator(context, run.algorithm, run.grid, tuning=run.tuning)
     leads = communicator.rank == 0
     folder = RunFolder(Path(run.output))
     checkpoint = _newest(folder) if leads and resume else None

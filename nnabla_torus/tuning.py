@@ -17,8 +17,8 @@ from types import MappingProxyType
 
 from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt, ValidationError
 
-from nnabla_torus.all_reduce import Means
 from nnabla_torus.failure import UserError
+from nnabla_torus.means import Means
 from nnabla_torus.plan import ALGORITHMS
 
 # Names that stand for a choice by size among algorithms: all of them, or Jia et al.'s (2018) hybrid of two.

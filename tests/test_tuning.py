@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from nnabla_torus.all_reduce import Means
 from nnabla_torus.failure import UserError
+from nnabla_torus.means import Means
 from nnabla_torus.tuning import CHOOSING, Choice, Row, Table, World, fastest, read_table, untuned
 
 

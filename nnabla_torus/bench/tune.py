@@ -7,9 +7,10 @@ from itertools import product
 
 from mpi4py import MPI
 
-from nnabla_torus.all_reduce import BY_MESSAGES, SHARED_MEMORY, AllReduce, Means, hosts_of
+from nnabla_torus.all_reduce import AllReduce, hosts_of
 from nnabla_torus.bench.all_reduce import environment, run
 from nnabla_torus.grid import ranks_per_host
+from nnabla_torus.means import MESSAGES, SHARED_MEMORY, Means
 from nnabla_torus.plan import Plan
 from nnabla_torus.tuning import Choice, Row, World
 
@@ -18,7 +19,7 @@ def tune(comm: MPI.Comm, plans: Mapping[str, Plan], sizes: Sequence[int], iterat
     """Time every plan with every means that these ranks have, and return the measurements for a tuning table."""
     hosts = ranks_per_host(hosts_of(comm))
     inside = (SHARED_MEMORY, "library") if max(hosts) > 1 else (SHARED_MEMORY,)
-    between = tuple(BY_MESSAGES) if len(hosts) > 1 else ("library",)
+    between = MESSAGES if len(hosts) > 1 else ("library",)
     choices = [
         Choice(plan.name, Means(*means))
         for plan in plans.values()

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 import click
 
 from nnabla_torus.failure import EXIT_BUG, UserError
+from nnabla_torus.means import MESSAGES, SHARED_MEMORY, Means
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
     from nnabla_torus.plan import Plan
-
-MESSAGES = "library, ring, halving"
 
 
 class Size(click.ParamType):
@@ -44,9 +43,15 @@ class Size(click.ParamType):
 @click.option("--algorithms", help="Names with commas between; all unless given.")
 @click.option("--dtype", type=click.Choice(["float32", "float16", "float64"]), default="float32", show_default=True)
 @click.option(
-    "--inside", default="shared_memory", show_default=True, help="Means of groups inside a host, or: " + MESSAGES
+    "--inside",
+    type=click.Choice([SHARED_MEMORY, *MESSAGES]),
+    default=SHARED_MEMORY,
+    show_default=True,
+    help="Means of groups inside a host.",
 )
-@click.option("--between", default="library", show_default=True, help="Means of groups across hosts: " + MESSAGES)
+@click.option(
+    "--between", type=click.Choice(MESSAGES), default="library", show_default=True, help="Means of groups across hosts."
+)
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write results here too.")
 @click.option("--plot", "plot_file", type=click.Path(dir_okay=False, path_type=Path), help="Draw time by size here.")
 @click.option(
@@ -79,7 +84,7 @@ def bench(
     """
     from mpi4py import MPI
 
-    from nnabla_torus.all_reduce import AllReduce, Means
+    from nnabla_torus.all_reduce import AllReduce
     from nnabla_torus.bench import all_reduce as measure
 
     names = list(measure.NAMES) if algorithms is None else algorithms.split(",")

@@ -28,7 +28,7 @@ class MpiCollectives:
                 [
                     self._reduce_to(member, part)
                     for member, piece in enumerate(pieces)
-                    for part in _parts(view[slice(*piece)])
+                    for part in parts(view[slice(*piece)])
                 ]
             )
         counts = [stop - start for start, stop in pieces]
@@ -48,7 +48,7 @@ class MpiCollectives:
                 [
                     self._copy_from(member, part)
                     for member, piece in enumerate(pieces)
-                    for part in _parts(view[slice(*piece)])
+                    for part in parts(view[slice(*piece)])
                 ]
             )
         counts = [stop - start for start, stop in pieces]
@@ -61,15 +61,15 @@ class MpiCollectives:
         def of(part: np.ndarray) -> Start:
             return lambda: self.comm.Allreduce(MPI.IN_PLACE, part, MPI.SUM)
 
-        return _one_after_another([of(part) for part in _parts(view)])
+        return _one_after_another([of(part) for part in parts(view)])
 
     def reduce(self, view: np.ndarray) -> Start:
         """MPI_Reduce, in place at the root."""
-        return _one_after_another([self._reduce_to(0, part) for part in _parts(view)])
+        return _one_after_another([self._reduce_to(0, part) for part in parts(view)])
 
     def broadcast(self, view: np.ndarray) -> Start:
         """MPI_Bcast."""
-        return _one_after_another([self._copy_from(0, part) for part in _parts(view)])
+        return _one_after_another([self._copy_from(0, part) for part in parts(view)])
 
     def close(self) -> None:
         """Free the communicator."""
@@ -84,7 +84,7 @@ class MpiCollectives:
         return lambda: self.comm.Bcast(part, root=root)
 
 
-def _parts(view: np.ndarray) -> list[np.ndarray]:
+def parts(view: np.ndarray) -> list[np.ndarray]:
     """Cut a view into parts that MPI can count; one part, even of nothing, where it can."""
     return [view[at : at + LARGEST_COUNT] for at in range(0, max(len(view), 1), LARGEST_COUNT)]
 

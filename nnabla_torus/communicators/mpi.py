@@ -19,6 +19,7 @@ from mpi4py import MPI
 from nnabla_torus.all_reduce import hosts_of
 from nnabla_torus.collectives import Start
 from nnabla_torus.collectives.memory import PAGE, Memory, MemoryUnavailable, agreed
+from nnabla_torus.collectives.mpi import parts
 from nnabla_torus.engine import Engine
 
 WORLD = "world"
@@ -95,7 +96,8 @@ class MpiCommunicator:
             if group == WORLD:
                 self.engine.all_reduce(buffer)
             else:
-                comm.Allreduce(MPI.IN_PLACE, buffer, MPI.SUM)
+                for part in parts(buffer):
+                    comm.Allreduce(MPI.IN_PLACE, part, MPI.SUM)
             _divide(buffer, comm.Get_size() if division else 1)
             _unpack(buffer, packet)
 
@@ -106,10 +108,11 @@ class MpiCommunicator:
         self._agree(comm, f"reduce to {dst} division={division} inplace={inplace} on {group!r}", arrays)
         for packet in [[array] for array in arrays] if inplace else _by_dtype(arrays):
             buffer = _pack(packet)
-            if comm.Get_rank() != dst:
-                comm.Reduce(buffer, None, MPI.SUM, root=dst)
+            leads = comm.Get_rank() == dst
+            for part in parts(buffer):
+                comm.Reduce(MPI.IN_PLACE if leads else part, part if leads else None, MPI.SUM, root=dst)
+            if not leads:
                 continue
-            comm.Reduce(MPI.IN_PLACE, buffer, MPI.SUM, root=dst)
             _divide(buffer, comm.Get_size() if division else 1)
             _unpack(buffer, packet)
 
@@ -120,7 +123,8 @@ class MpiCommunicator:
         self._agree(comm, f"bcast from {src} inplace={inplace} on {group!r}", arrays)
         for packet in [[array] for array in arrays] if inplace else _by_dtype(arrays):
             buffer = _pack(packet)
-            comm.Bcast(buffer, root=src)
+            for part in parts(buffer):
+                comm.Bcast(part, root=src)
             _unpack(buffer, packet)
 
     def all_gather(self, ndarray: nn.NdArray, ndarray_list: Sequence[nn.NdArray], group: str = WORLD) -> None:

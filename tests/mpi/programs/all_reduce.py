@@ -3,10 +3,11 @@
 import numpy as np
 from mpi4py import MPI
 
-from nnabla_torus.all_reduce import AllReduce, Means
+from nnabla_torus.all_reduce import AllReduce
 from nnabla_torus.collectives import mpi, shared_memory, steps
 from nnabla_torus.collectives.memory import Memory
 from nnabla_torus.grid import Grid
+from nnabla_torus.means import Means
 from nnabla_torus.plan import ALGORITHMS, make_plan
 
 
