@@ -185,7 +185,7 @@ def test_half_precision_computes_what_float_does():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(importlib.util.find_spec("nnabla_ext") is None, reason="nnabla-ext-cuda120 is not installed")
+@pytest.mark.skipif(importlib.util.find_spec("nnabla_ext.cudnn") is None, reason="nnabla-ext-cuda120 is not installed")
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("type_config", ["float", "half"])
 def test_a_gpu_computes_every_layout_and_precision(layout, type_config):
