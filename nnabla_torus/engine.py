@@ -15,6 +15,7 @@ from mpi4py import MPI
 from nnabla_torus.all_reduce import AllReduce, hosts_of
 from nnabla_torus.collectives import Start
 from nnabla_torus.collectives.memory import Memory
+from nnabla_torus.failure import UserError
 from nnabla_torus.grid import parse_grid, ranks_per_host
 from nnabla_torus.plan import make_plan
 from nnabla_torus.tuning import CHOOSING, Choice, Table, fastest, read_table, untuned
@@ -34,7 +35,7 @@ class Engine:
         self.algorithm = algorithm
         self.ranks_per_host = ranks_per_host(hosts_of(comm))
         self.grid = parse_grid(grid, comm.Get_size(), self.ranks_per_host)
-        self._table = read_table(tuning) if tuning else Table()
+        self._table = _one_table(comm, tuning) if tuning else Table()
         if algorithm not in CHOOSING:
             make_plan(algorithm, self.grid)  # what is unknown or does not fit is told now
         self._runners: dict[Choice, AllReduce] = {}
@@ -80,6 +81,20 @@ class Engine:
         if choice not in self._runners:
             self._runners[choice] = AllReduce(make_plan(choice.algorithm, self.grid), self.comm, choice.means)
         return self._runners[choice]
+
+
+def _one_table(comm: MPI.Comm, tuning: Path) -> Table:
+    """Return rank 0's table on all ranks: hosts with different files would choose differently and wait for ever."""
+    table, fault = Table(), ""
+    if comm.Get_rank() == 0:
+        try:
+            table = read_table(tuning)
+        except UserError as error:
+            fault = str(error)
+    table, fault = comm.bcast((table, fault))
+    if fault:
+        raise UserError(fault)
+    return table
 
 
 def flat_view(array: object) -> np.ndarray:
