@@ -27,8 +27,8 @@ GRACE_S = 5.0
 
 LAUNCH_OPTIONS = {
     "prte_if_include": INTERFACE,
-    # Daemons start ranks from their only thread: with several (16 unless told), the end of a rank that ends at once is
-    # missed and mpirun waits for ever (half of all runs of `hostname` on 2 x 4 ranks with PRRTE of Open MPI 5.0.11).
+    # Daemons start ranks from their main thread. From others (16 unless told) they miss the end of ranks that end at
+    # once, and mpirun waits for ever (27 of 60 runs of `hostname` on 2 x 4 ranks with Open MPI 5.0.11).
     "odls_base_max_threads": "0",
     "prte_tmpdir_base": "/dev/shm",  # each host's own: nothing is left of a run that was killed
 }
