@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -78,19 +79,26 @@ def assert_gone(namespaces: set[str]) -> None:
         time.sleep(0.05)
 
 
-def start(*arguments: str) -> tuple[subprocess.Popen[str], set[str]]:
-    """Start a command that stays on two hosts; return its process and all namespaces of the cluster."""
+@contextlib.contextmanager
+def staying(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], set[str]]]:
+    """Start a command that stays on two hosts; give its process and all namespaces of the cluster."""
+    # A test run in the background of a shell ignores SIGINT, and so would what it starts.
+    with_signals = ["env", "--default-signal=INT,TERM,HUP"]
     process = subprocess.Popen(
-        [str(COMMAND), "emulate", "--hosts", "2", *arguments, "--", "sh", "-c", STAY],
+        [*with_signals, str(COMMAND), "emulate", "--hosts", "2", *arguments, "--", "sh", "-c", STAY],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None
-    namespaces = {process.stdout.readline().strip() for _ in range(6)}
-    assert len(namespaces) == 5, namespaces  # network and mounts of each host, processes of both
-    assert alive_in(namespaces)
-    return process, namespaces
+    try:
+        assert process.stdout is not None
+        namespaces = {process.stdout.readline().strip() for _ in range(6)}
+        assert len(namespaces) == 5, namespaces  # network and mounts of each host, processes of both
+        assert alive_in(namespaces)
+        yield process, namespaces
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -273,21 +281,21 @@ def test_the_status_is_passed_on_and_nothing_is_left(status: int) -> None:
     [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, -1), (signal.SIGKILL, -9)],
 )
 def test_nothing_is_left_after_a_signal(number: signal.Signals, status: int) -> None:
-    process, namespaces = start()
-    process.send_signal(number)
-    process.communicate(timeout=LIMIT_S)
-    assert process.returncode == status
-    assert_gone(namespaces)
+    with staying() as (process, namespaces):
+        process.send_signal(number)
+        process.communicate(timeout=LIMIT_S)
+        assert process.returncode == status
+        assert_gone(namespaces)
 
 
 @needs_namespaces
 @pytest.mark.usefixtures("untouched")
 def test_the_time_limit_ends_the_command() -> None:
-    process, namespaces = start("--timeout", "1")
-    _, err = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 124
-    assert "error: sh was ended after --timeout 1 s" in err
-    assert_gone(namespaces)
+    with staying("--timeout", "1") as (process, namespaces):
+        _, err = process.communicate(timeout=LIMIT_S)
+        assert process.returncode == 124
+        assert "error: sh was ended after --timeout 1 s" in err
+        assert_gone(namespaces)
 
 
 @needs_namespaces
