@@ -115,21 +115,32 @@ class Decoder:
         """Return the piece with every file that cannot be decoded replaced; itself where all can."""
         alone = replace(self._decoding, piece=1, prefetch=1)
         files = piece.files.copy()
-        row = 0
+        row, failures = 0, 0
         while row < len(files):
             one_by_one = (Piece(files[at], piece.epochs[at], piece.samples[at]) for at in _rows(row, len(files)))
             run = self._start(one_by_one, alone)
             try:
                 for _ in run:
-                    row += 1
+                    row, failures = row + 1, 0
             except RuntimeError:
+                failures += 1
+                if failures == len(self._index):
+                    raise self._nothing_decodes() from None
                 files[row] = self._substitute(files[row])
             finally:
                 run.close()
         return piece if np.array_equal(files, piece.files) else piece._replace(files=files)
 
     def _substitute(self, file: int) -> int:
-        """Return the file that stands in for a bad one, the next in the index; raises UserError where none may."""
+        """Return the file that stands in for a bad one, the next of known size; raises UserError where none may."""
+        for bad in range(file, file + len(self._index)):
+            self._count(bad % len(self._index))
+            following = (bad + 1) % len(self._index)
+            if self._index.heights[following] and following != file:
+                return following
+        raise self._nothing_decodes()
+
+    def _count(self, file: int) -> None:
         path = self._index.describe(file)
         if self._decoding.on_error == "stop":
             raise UserError(
@@ -137,10 +148,9 @@ class Decoder:
                 "all such files), or set data.on_error=replace"
             )
         self._replaced[path] += 1
-        if len(self._replaced) >= len(self._index):
-            raise UserError(f"none of the {len(self._index)} images of {self._index.root} can be decoded")
-        following = (file + 1) % len(self._index)
-        return following if self._index.heights[following] else self._substitute(following)
+
+    def _nothing_decodes(self) -> UserError:
+        return UserError(f"none of the {len(self._index)} images of {self._index.root} can be decoded")
 
     def _reason(self, file: int) -> str:
         try:

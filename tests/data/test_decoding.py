@@ -251,6 +251,23 @@ def test_nothing_that_decodes(tmp_path: Path, fault: str) -> None:
         decode(index, [0, 1, 2], SAME_SIZE, on_error="replace", size=64)
 
 
+def test_what_other_sets_replaced_does_not_matter(tmp_path: Path) -> None:
+    index = one_class(tmp_path, {"0.jpg": b"", "1.jpg": encode(32, 32)})
+    replaced = Counter({"a": 1, "b": 1, "c": 1})
+    decoding = Decoding(size=32, piece=3, on_error="replace", threads=1)
+    decoder = Decoder(index, decoding, pieces([0, 1]), SAME_SIZE, replaced=replaced)
+    assert [labels.tolist() for _, labels in decoder] == [[0, 0]]
+    assert replaced == {"a": 1, "b": 1, "c": 1, str(tmp_path / "train/n01/0.jpg"): 1}
+
+
+def test_the_only_image_cannot_be_replaced(tmp_path: Path) -> None:
+    index = one_class(tmp_path, {"0.jpg": bad_files()["truncated"]})
+    with pytest.raises(UserError, match="none of the 1 images"):
+        decode(index, [0], SAME_SIZE, on_error="replace", size=64)
+    with pytest.raises(UserError, match=r"0\.jpg cannot be decoded: truncated"):
+        decode(index, [0], SAME_SIZE, size=64)
+
+
 def test_shards_decode_to_the_same_pixels_and_name_their_bad_image(tmp_path: Path) -> None:
     from nnabla_torus.data.shards import pack
 
