@@ -123,10 +123,10 @@ class Decoder:
                 for _ in run:
                     row, failures = row + 1, 0
             except RuntimeError:
+                files[row] = self._substitute(files[row])
                 failures += 1
                 if failures == len(self._index):
                     raise self._nothing_decodes() from None
-                files[row] = self._substitute(files[row])
             finally:
                 run.close()
         return piece if np.array_equal(files, piece.files) else piece._replace(files=files)
