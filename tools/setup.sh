@@ -47,14 +47,18 @@ exec 9<.venv
 flock 9 # two makes at once: the second waits, then finds the work done
 
 wanted=$(cat setup.py tools/setup.sh constraints/*.txt | cksum)
-case "$(cat "$STAMP" 2>/dev/null)" in
+had=$(cat "$STAMP" 2>/dev/null || true)
+case "$had" in
 "$wanted $EXTRAS" | "$wanted $EXTRAS,"*) exit 0 ;; # an environment that has more than asked for also fits
 esac
 
-python=$(find_python)
-echo "setting up .venv with $("$python" --version) ($python)"
-find .venv -mindepth 1 -delete
-"$python" -m venv .venv
+rm -f "$STAMP"
+if [ "${had% *}" != "$wanted" ]; then # else only extras are missing, and what is there stays
+    python=$(find_python)
+    echo "setting up .venv with $("$python" --version) ($python)"
+    find .venv -mindepth 1 -delete
+    "$python" -m venv .venv
+fi
 version=$(.venv/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 .venv/bin/python -m pip install --quiet --disable-pip-version-check \
     --constraint "constraints/python$version.txt" --editable ".[$EXTRAS]"

@@ -13,6 +13,7 @@ order, so all members end bitwise equal.
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,6 +25,10 @@ from nnabla_torus.plan import split
 
 # Bytes that are summed at a time: with one block of a peer beside it, it stays in a core's second-level cache.
 BLOCK_B = 128 * 1024
+
+# A rank that waits yields its core so often, then naps: a busy machine gives the core to those who still work.
+PATIENT_TURNS = 2000
+NAP_S = 50e-6
 
 _CACHE_LINE_B = 64
 
@@ -65,8 +70,13 @@ class SharedMemoryCollectives:
         round_ = self._round
         self._arrived[self.rank][0] = round_
         for arrived in self._arrived:
+            turns = 0
             while arrived[0] < round_:
-                _yield_core()
+                turns += 1
+                if turns < PATIENT_TURNS:
+                    _yield_core()
+                else:
+                    time.sleep(NAP_S)
 
     def reduce_scatter(self, view: np.ndarray, pieces: Pieces) -> Start:
         """Sum one's own piece from every member's view."""
