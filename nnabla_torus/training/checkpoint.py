@@ -159,11 +159,19 @@ def _sync(folder: Path) -> None:
 
 
 def _image(arrays: Arrays, attributes: Mapping[str, Mapping[str, object]] | None = None) -> bytes:
-    """Return an HDF5 file of the arrays, made in memory."""
+    """Return an HDF5 file of the arrays, made in memory.
+
+    By h5py's lower interface, which takes a third of the time that training would have to share with it.
+    """
+    groups = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+    groups.set_create_intermediate_group(True)
     with h5py.File("image", "w", driver="core", backing_store=False) as file:
         for name, array in arrays.items():
-            dataset = file.create_dataset(name, data=array)
-            dataset.attrs.update((attributes or {}).get(name, {}))
+            space = h5py.h5s.create_simple(array.shape) if array.shape else h5py.h5s.create(h5py.h5s.SCALAR)
+            kind = h5py.h5t.py_create(array.dtype, logical=True)
+            dataset = h5py.h5d.create(file.id, name.encode(), kind, space, lcpl=groups)
+            dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, np.asarray(array, order="C"))
+            h5py.Dataset(dataset).attrs.update((attributes or {}).get(name, {}))
         file.flush()
         image: bytes = file.id.get_file_image()
     return image

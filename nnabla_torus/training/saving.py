@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,10 @@ from nnabla_torus.training.resuming import take
 
 if TYPE_CHECKING:
     from nnabla_torus.training.trainer import Trainer
+
+
+# While a checkpoint is written: how long the main thread waits until the writing one hands Python over, 5 ms otherwise.
+SWITCH_INTERVAL_S = 1e-4
 
 
 class Saving(Callback):
@@ -82,8 +87,12 @@ class _Writing:
         return self._path
 
     def _write(self) -> None:
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         try:
             self._path = checkpoints.write(self._folder, f"step-{self.checkpoint.state['step']:08}", self.checkpoint)
             checkpoints.remove_old(self._folder, self._keep)
         except BaseException as error:  # raised again by `result`, in the main thread
             self._error = error
+        finally:
+            sys.setswitchinterval(interval)
