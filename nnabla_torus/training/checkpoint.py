@@ -165,11 +165,13 @@ def _image(arrays: Arrays, attributes: Mapping[str, Mapping[str, object]] | None
     """
     groups = h5py.h5p.create(h5py.h5p.LINK_CREATE)
     groups.set_create_intermediate_group(True)
+    plain = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plain.set_obj_track_times(False)  # equal arrays make equal files
     with h5py.File("image", "w", driver="core", backing_store=False) as file:
         for name, array in arrays.items():
             space = h5py.h5s.create_simple(array.shape) if array.shape else h5py.h5s.create(h5py.h5s.SCALAR)
             kind = h5py.h5t.py_create(array.dtype, logical=True)
-            dataset = h5py.h5d.create(file.id, name.encode(), kind, space, lcpl=groups)
+            dataset = h5py.h5d.create(file.id, name.encode(), kind, space, plain, groups)
             dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, np.asarray(array, order="C"))
             h5py.Dataset(dataset).attrs.update((attributes or {}).get(name, {}))
         file.flush()

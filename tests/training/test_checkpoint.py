@@ -1,4 +1,5 @@
 import shutil
+import time
 
 import nnabla as nn
 import numpy as np
@@ -124,3 +125,9 @@ def test_only_the_newest_stay(tmp_path):
         checkpoints.write(tmp_path, f"step-{step}", made(step))
     checkpoints.remove_old(tmp_path, 2)
     assert checkpoints.names(tmp_path) == ["step-2", "step-3"]
+
+
+def test_equal_checkpoints_are_equal_files(tmp_path):
+    first = tree(checkpoints.write(tmp_path / "first", "step-3", made()))
+    time.sleep(1.1)  # HDF5 counts seconds
+    assert tree(checkpoints.write(tmp_path / "second", "step-3", made())) == first
