@@ -88,6 +88,7 @@ class AllReduce:
         self._sharing: list[SharedMemoryCollectives] = []
         self._opened: list[Memory] = []
         self._window: Memory | None = None
+        self._windows: list[Memory] = []
         hosts = hosts_of(comm)
         coordinates = plan.grid.coordinates(self.rank)
         for number, lane in enumerate(plan.lanes):
@@ -173,8 +174,10 @@ class AllReduce:
 
     def _through_window(self, buffer: np.ndarray) -> Start:
         if self._window is None or self._window.array.nbytes < buffer.nbytes:
-            # Buffers prepared before keep the smaller window: what was opened for them stays open.
-            self._window = agreed(self._comm, lambda: Memory(max(buffer.nbytes, 1)))
+            # Buffers prepared before keep the smaller window, which stays open; doubling keeps those few.
+            size = max(buffer.nbytes, 2 * self._window.array.nbytes if self._window else 1)
+            self._window = agreed(self._comm, lambda: Memory(size))
+            self._windows.append(self._window)
             self.open(self._window)
         window = self._window.array[: buffer.nbytes].view(buffer.dtype)
         summed = self._in_place(window)
@@ -197,8 +200,8 @@ class AllReduce:
         self._groups.clear()
         self._sharing.clear()
         self._opened.clear()
-        if self._window:
-            self._window.close()
+        for window in self._windows:
+            window.close()
         self._comm.Free()
 
 

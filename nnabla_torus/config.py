@@ -289,7 +289,7 @@ class Config(_Section):
     """Everything that a run depends on, but for the ranks that mpirun starts."""
 
     epochs: PositiveInt
-    seed: NonNegativeInt = 0
+    seed: Annotated[int, Field(strict=True, ge=0, lt=2**31)] = 0
     device: Literal["cpu", "cuda"] = "cpu"
     grid: Annotated[str, BeforeValidator(lambda given: str(given) if type(given) is int else given)] = "auto"
     algorithm: str = "torus"

@@ -48,7 +48,7 @@ class Engine:
         candidates = CHOOSING[self.algorithm]
         if len(self.grid.shape) != 2:
             candidates = [name for name in candidates if name not in ("torus", "hierarchical", "mesh")] or candidates
-        tuned = fastest(self._table, self.ranks_per_host, size, candidates)
+        tuned = fastest(self._table, self.ranks_per_host, size, candidates, self.grid)
         return tuned or untuned(self.ranks_per_host, candidates)
 
     def share(self, memory: Memory) -> None:
@@ -64,7 +64,10 @@ class Engine:
         return runner.prepare(buffer)
 
     def all_reduce(self, array: object) -> None:
-        """Sum an array in place, once: a contiguous numpy array, or what has `__dlpack__` or the buffer protocol."""
+        """Sum an array in place, once: a contiguous numpy array, or what has `__dlpack__` or the buffer protocol.
+
+        Nothing is compared between ranks: all must bring the same length and dtype.
+        """
         self.prepare(flat_view(array))()
 
     def close(self) -> None:
@@ -106,17 +109,22 @@ def flat_view(array: object) -> np.ndarray:
     if isinstance(array, np.ndarray):
         view = array
     elif hasattr(array, "__dlpack__"):
-        view = _writable(np.from_dlpack(array))
+        try:
+            view = _writable(np.from_dlpack(array))
+        except (BufferError, RuntimeError) as error:
+            raise ValueError(f"an array cannot be reached through DLPack: {error}") from None
     else:
         view = np.asarray(memoryview(array))  # type: ignore[arg-type]
     if not view.flags.c_contiguous:
         raise ValueError("an all-reduce in place needs a contiguous array; make a contiguous copy first")
+    if not view.flags.writeable:
+        raise ValueError("an all-reduce in place needs a writable array")
     return view.reshape(-1)
 
 
 def _writable(view: np.ndarray) -> np.ndarray:
     """Return the same memory for writing; numpy 1 marks every array that comes through DLPack read-only."""
-    if view.flags.writeable or not view.flags.c_contiguous:
+    if np.lib.NumpyVersion(np.__version__) >= "2.0.0" or not view.flags.c_contiguous:
         return view
     block = (ctypes.c_ubyte * view.nbytes).from_address(view.ctypes.data)
     block.owner = view  # type: ignore[attr-defined]  # the memory lives as long as a view on it

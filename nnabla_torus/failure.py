@@ -50,6 +50,10 @@ def ending_all_ranks() -> Iterator[None]:
 
 def _end(error: BaseException) -> None:
     rank, size = launched_rank()
+    mpi = sys.modules.get("mpi4py.MPI")
+    running = mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized()
+    if running and mpi is not None:  # a launcher that sets other variables is heard through MPI itself
+        rank, size = mpi.COMM_WORLD.Get_rank(), mpi.COMM_WORLD.Get_size()
     if isinstance(error, KeyboardInterrupt):
         status, message = 130, "interrupted"
     elif isinstance(error, UserError):
@@ -58,14 +62,12 @@ def _end(error: BaseException) -> None:
         status, message = EXIT_BUG, "".join(traceback.format_exception(type(error), error, error.__traceback__))
         if size > 1:
             message = f"rank {rank} of {size} failed:\n{message}"
-    mpi = sys.modules.get("mpi4py.MPI")
-    together = size > 1 and mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized()
     if rank != 0:
         time.sleep(GRACE_S)
     print(message.rstrip(), file=sys.stderr, flush=True)
     if size > 1:
         time.sleep(FORWARDING_S)
-    if together and mpi is not None:
+    if size > 1 and running and mpi is not None:
         sys.stdout.flush()
         mpi.COMM_WORLD.Abort(status)
     raise SystemExit(status)

@@ -81,14 +81,19 @@ def parse_grid(text: str, size: int, ranks_per_host: Sequence[int] = ()) -> Grid
     """
     if text == "auto":
         return squarest(size, ranks_per_host)
-    if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", text):
-        raise UserError(f"grid {text!r} is not a grid; write auto, or lengths as in 2x3, farthest axis first")
-    grid = Grid(tuple(map(int, text.split("x"))))
+    grid = written_grid(text)
     if grid.size != size:
         raise UserError(
             f"grid {text} needs {grid.size} ranks but there are {size}; write a grid whose product is {size}"
         )
     return grid
+
+
+def written_grid(text: str) -> Grid:
+    """Return the grid that lengths as in "2x3" describe; raises UserError for other text."""
+    if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", text):
+        raise UserError(f"grid {text!r} is not a grid; write auto, or lengths as in 2x3, farthest axis first")
+    return Grid(tuple(map(int, text.split("x"))))
 
 
 def squarest(size: int, ranks_per_host: Sequence[int] = ()) -> Grid:

@@ -181,12 +181,12 @@ def prime_factors(number: int) -> tuple[int, ...]:
     """Return the prime factors of a positive number in ascending order, (1,) for 1."""
     factors = []
     divisor = 2
-    while number > 1:
+    while divisor * divisor <= number:
         while number % divisor == 0:
             factors.append(divisor)
             number //= divisor
         divisor += 1
-    return tuple(factors) or (1,)
+    return (*factors, number) if number > 1 or not factors else tuple(factors)
 
 
 ALGORITHMS: Mapping[str, Callable[[Grid], Plan]] = MappingProxyType(

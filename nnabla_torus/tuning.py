@@ -18,8 +18,9 @@ from types import MappingProxyType
 from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt, ValidationError
 
 from nnabla_torus.failure import UserError
+from nnabla_torus.grid import Grid
 from nnabla_torus.means import Means
-from nnabla_torus.plan import ALGORITHMS
+from nnabla_torus.plan import ALGORITHMS, make_plan
 
 # Names that stand for a choice by size among algorithms: all of them, or Jia et al.'s (2018) hybrid of two.
 CHOOSING: Mapping[str, Collection[str]] = MappingProxyType(
@@ -88,17 +89,19 @@ def read_table(path: Path) -> Table:
         ) from None
 
 
-def fastest(table: Table, ranks_per_host: Sequence[int], size: int, algorithms: Collection[str]) -> Choice | None:
+def fastest(
+    table: Table, ranks_per_host: Sequence[int], size: int, algorithms: Collection[str], grid: Grid
+) -> Choice | None:
     """Return the choice that was fastest at the measured size nearest to `size` bytes (by ratio).
 
-    None when the table knows nothing of these ranks per host or of these algorithms.
+    None when the table knows nothing of these ranks per host, or of these algorithms on this grid.
     """
     rows = [
         row
         for world in table.worlds
         if world.ranks_per_host == tuple(ranks_per_host)
         for row in world.rows
-        if row.algorithm in algorithms
+        if row.algorithm in algorithms and row.grid == str(make_plan(row.algorithm, grid).grid)
     ]
     if not rows:
         return None

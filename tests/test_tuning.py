@@ -3,12 +3,17 @@ import json
 import pytest
 
 from nnabla_torus.failure import UserError
+from nnabla_torus.grid import Grid
 from nnabla_torus.means import Means
+from nnabla_torus.plan import make_plan
 from nnabla_torus.tuning import CHOOSING, Choice, Row, Table, World, fastest, read_table, untuned
+
+SQUARE = Grid((2, 2))
 
 
 def row(size, algorithm, time_us, inside="shared_memory", between="library"):
-    return Row(size=size, algorithm=algorithm, grid="2x2", inside=inside, between=between, time_us=time_us)
+    grid = str(make_plan(algorithm, SQUARE).grid)
+    return Row(size=size, algorithm=algorithm, grid=grid, inside=inside, between=between, time_us=time_us)
 
 
 FOUR = World(
@@ -25,23 +30,31 @@ FOUR = World(
 
 def test_the_fastest_at_the_nearest_measured_size_is_taken():
     table = Table(worlds=(FOUR,))
-    assert fastest(table, (4,), 1, CHOOSING["auto"]) == Choice("ring", Means())
-    assert fastest(table, (4,), 8191, CHOOSING["auto"]) == Choice("ring", Means())  # 8192 is the middle, by ratio
-    assert fastest(table, (4,), 8193, CHOOSING["auto"]) == Choice("torus", Means())
-    assert fastest(table, (4,), 10**9, CHOOSING["auto"]) == Choice("torus", Means())
-    assert fastest(table, (4,), 0, CHOOSING["auto"]) == Choice("ring", Means())
+    assert fastest(table, (4,), 1, CHOOSING["auto"], SQUARE) == Choice("ring", Means())
+    assert fastest(table, (4,), 8191, CHOOSING["auto"], SQUARE) == Choice(
+        "ring", Means()
+    )
+    assert fastest(table, (4,), 8193, CHOOSING["auto"], SQUARE) == Choice("torus", Means())
+    assert fastest(table, (4,), 10**9, CHOOSING["auto"], SQUARE) == Choice("torus", Means())
+    assert fastest(table, (4,), 0, CHOOSING["auto"], SQUARE) == Choice("ring", Means())
 
 
 def test_jias_hybrid_chooses_between_ring_and_hierarchical():
     table = Table(worlds=(FOUR,))
-    assert fastest(table, (4,), 1024, CHOOSING["hybrid"]).algorithm == "ring"
-    assert fastest(table, (4,), 65536, CHOOSING["hybrid"]) == Choice("hierarchical", Means("library", "ring"))
+    assert fastest(table, (4,), 1024, CHOOSING["hybrid"], SQUARE).algorithm == "ring"
+    assert fastest(table, (4,), 65536, CHOOSING["hybrid"], SQUARE) == Choice("hierarchical", Means("library", "ring"))
 
 
 def test_other_worlds_are_not_guessed_from():
-    assert fastest(Table(worlds=(FOUR,)), (2, 2), 1024, CHOOSING["auto"]) is None
-    assert fastest(Table(worlds=(FOUR,)), (4,), 1024, ("mesh",)) is None
-    assert fastest(Table(), (4,), 1024, CHOOSING["auto"]) is None
+    assert fastest(Table(worlds=(FOUR,)), (2, 2), 1024, CHOOSING["auto"], SQUARE) is None
+    assert fastest(Table(worlds=(FOUR,)), (4,), 1024, ("mesh",), SQUARE) is None
+    assert fastest(Table(), (4,), 1024, CHOOSING["auto"], SQUARE) is None
+
+
+def test_a_grid_that_was_not_measured_is_not_guessed_from():
+    table = Table(worlds=(FOUR,))
+    assert fastest(table, (4,), 65536, ("torus", "hierarchical"), Grid((4, 1))) is None
+    assert fastest(table, (4,), 65536, CHOOSING["auto"], Grid((4, 1))).algorithm == "ring"  # whatever the grid
 
 
 def test_a_new_measurement_takes_the_place_of_the_old():

@@ -7,6 +7,14 @@
 set -eu
 cd "$(dirname "$0")/.."
 
+case "${1:-}" in
+"" | dali) ;;
+*)
+    echo "usage: tools/setup.sh [dali], not '$1'" >&2
+    exit 2
+    ;;
+esac
+
 BASE=mpi,digits,report,dev
 EXTRAS=$BASE${1:+,$1}
 STAMP=.venv/whole

@@ -144,10 +144,10 @@ def pattern(rank: int) -> np.ndarray:
 
 
 def sizes(begin: int, end: int, factor: float) -> list[int]:
-    """Return the sizes from `begin` to `end` bytes, each `factor` times the one before."""
+    """Return the sizes from `begin` to `end` bytes, each `factor` times the one before and at least 1 more."""
     found = [begin]
-    while found[-1] * factor <= end:
-        found.append(int(found[-1] * factor))
+    while (larger := max(int(found[-1] * factor), found[-1] + 1)) <= end:
+        found.append(larger)
     return found
 
 

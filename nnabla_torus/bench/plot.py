@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
 from nnabla_torus.bench.all_reduce import Result
+from nnabla_torus.failure import UserError
+
+FORMATS = (".png", ".pdf", ".svg")
+
+
+def check(file: Path) -> None:
+    """Raise UserError, before anything is measured, for a format that cannot be drawn or without matplotlib."""
+    if file.suffix not in FORMATS:
+        raise UserError(f"--plot {file}: the name must end in one of {', '.join(FORMATS)}")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UserError(f"--plot {file} needs matplotlib; install it, or nnabla-torus[report]")
 
 
 def plot(results: Sequence[Result], file: Path) -> None:

@@ -86,6 +86,7 @@ def bench(
 
     from nnabla_torus.all_reduce import AllReduce
     from nnabla_torus.bench import all_reduce as measure
+    from nnabla_torus.bench import plot as measure_plot
 
     names = list(measure.NAMES) if algorithms is None else algorithms.split(",")
     if begin > end:
@@ -93,6 +94,8 @@ def bench(
     for option, file in (("--json", json_file), ("--plot", plot_file), ("--tune", table_file)):
         if file and not file.parent.is_dir():
             raise UserError(f"{option} {file}: there is no folder {file.parent}; make it first")
+    if plot_file:
+        measure_plot.check(plot_file)
     comm = MPI.COMM_WORLD
     plans = measure.make_plans(comm, names, grid)
     sizes = measure.sizes(begin, end, factor)
@@ -118,9 +121,7 @@ def bench(
     if leads and json_file:
         json_file.write_text(measure.as_json(surroundings, results), encoding="utf-8")
     if leads and plot_file:
-        from nnabla_torus.bench.plot import plot
-
-        plot(results, plot_file)
+        measure_plot.plot(results, plot_file)
     wrong = sum(result.wrong or 0 for result in results)
     if wrong and leads:
         print(f"error: {wrong} elements are wrong", file=sys.stderr)

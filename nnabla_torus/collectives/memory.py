@@ -45,7 +45,11 @@ class Memory:
 
     def __init__(self, nbytes: int) -> None:
         self.file = _make_file(nbytes)
-        self.array = np.frombuffer(mmap.mmap(self.file, nbytes), np.uint8)
+        try:
+            self.array = np.frombuffer(mmap.mmap(self.file, nbytes), np.uint8)
+        except (OSError, ValueError) as error:
+            os.close(self.file)
+            raise MemoryUnavailable(f"{nbytes} B cannot be mapped: {error}") from None
         self._give_back: Callable[[], object] = _nothing
 
     @classmethod
@@ -63,7 +67,11 @@ class Memory:
         memory.file = _make_file(nbytes)
         memory.array = np.ctypeslib.as_array((ctypes.c_ubyte * nbytes).from_address(start))
         kept = memory.array.copy()
-        _map(start, nbytes, mmap.MAP_SHARED | _MAP_FIXED, memory.file)
+        try:
+            _map(start, nbytes, mmap.MAP_SHARED | _MAP_FIXED, memory.file)
+        except MemoryUnavailable:
+            os.close(memory.file)
+            raise
         memory.array[:] = kept
         # The array, and so its block, lives until its pages are private again.
         give_back = weakref.finalize(memory, _make_private, array, start, nbytes)
@@ -93,6 +101,8 @@ def agreed(comm: MPI.Comm, make: Callable[[], Memory]) -> Memory:
         fault = str(reason)
     faults = [told for told in comm.allgather(fault) if told]
     if memory is None or faults:
+        if memory is not None:
+            memory.close()
         raise MemoryUnavailable(faults[0])
     return memory
 

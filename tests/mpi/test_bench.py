@@ -66,6 +66,7 @@ def test_it_does_not_import_nnabla(tmp_path):
         (["--algorithms", "tours"], "--algorithms: 'tours' is unknown"),
         (["-b", "1X"], "'1X' is not a size"),
         (["-b", "1M", "-e", "1K"], "--begin 1048576 is larger than --end 1024"),
+        (["--plot", "picture.qqq"], "--plot picture.qqq: the name must end in one of .png, .pdf, .svg"),
         (["-f", "1"], "1.0 is not in the range x>1"),
         (["-n", "0"], "0 is not in the range x>=1"),
         (["--json", "no/such/folder.json"], "there is no folder no/such"),

@@ -39,7 +39,7 @@ def test_no_table_is_one_line(tmp_path):
 
 def test_training_takes_what_the_table_says_and_logs_it(tmp_path):
     row = {"size": 65536, "grid": "1x2", "inside": "library", "between": "library"}
-    slow, fast = {**row, "algorithm": "ring", "time_us": 9.0}, {**row, "algorithm": "mesh", "time_us": 3.0}
+    slow, fast = {**row, "algorithm": "ring", "grid": "2", "time_us": 9.0}, {**row, "algorithm": "mesh", "time_us": 3.0}
     table = tmp_path / "table.json"
     table.write_text(json.dumps({"worlds": [{"ranks_per_host": [2], "rows": [slow, fast]}]}))
     keys = ["epochs=1", f"output={tmp_path / 'run'}", "algorithm=auto", f"tuning={table}", "model.widths=[4,4,4]"]
