@@ -218,6 +218,8 @@ def contest(ranks: int, size: int, grid: str, rounds: int) -> dict[str, object]:
                 times[name].append(took)
     for job in jobs.values():
         job.close()
+    if not times["ours"] or not times["ours, torus"]:
+        sys.exit(f"error: ours could not run: {absent}")
     medians = {name: statistics.median(values) for name, values in times.items() if values}
     return {
         "ranks": ranks,
