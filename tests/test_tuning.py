@@ -31,9 +31,7 @@ FOUR = World(
 def test_the_fastest_at_the_nearest_measured_size_is_taken():
     table = Table(worlds=(FOUR,))
     assert fastest(table, (4,), 1, CHOOSING["auto"], SQUARE) == Choice("ring", Means())
-    assert fastest(table, (4,), 8191, CHOOSING["auto"], SQUARE) == Choice(
-        "ring", Means()
-    )
+    assert fastest(table, (4,), 8191, CHOOSING["auto"], SQUARE) == Choice("ring", Means())
     assert fastest(table, (4,), 8193, CHOOSING["auto"], SQUARE) == Choice("torus", Means())
     assert fastest(table, (4,), 10**9, CHOOSING["auto"], SQUARE) == Choice("torus", Means())
     assert fastest(table, (4,), 0, CHOOSING["auto"], SQUARE) == Choice("ring", Means())
